@@ -1,0 +1,1 @@
+"""The built-in backend ``numpy``: slow, plain, and the oracle for all others."""
