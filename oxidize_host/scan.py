@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import dataclasses
 import json
 import re
@@ -24,6 +25,9 @@ __all__ = ["API_GROUP", "BACKEND_GROUP", "COMMAND_GROUP", "BackendEntry", "comma
 BACKEND_GROUP = "oxidize.backends"
 API_GROUP = "oxidize.api"
 COMMAND_GROUP = "oxidize.commands"
+
+Groups = dict[str, dict[str, str]]
+"""Entry points: value by name, by group."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,28 +73,32 @@ class BackendEntry:
 def scan() -> dict[str, BackendEntry]:
     """Return the backends that installed distributions name; warns (`OxidizeWarning`) about unreadable ones."""
     found: dict[str, BackendEntry] = {}
-    for dist, text in _distributions():
-        name, version = _identity(dist)
-        apis = {entry.name: entry.value for entry in _parse(text, API_GROUP)}
-        for entry in _parse(text, BACKEND_GROUP):
+    for dist, groups in _distributions():
+        distribution, version = _identity(dist)
+        apis = groups.get(API_GROUP, {})
+        for name, value in groups.get(BACKEND_GROUP, {}).items():
             record = BackendEntry(
-                entry.name,
                 name,
+                distribution,
                 version,
-                entry.value,
-                _api_version(apis.get(entry.name)),
+                value,
+                _api_version(apis.get(name)),
                 Path(str(dist.locate_file(""))).resolve(),
                 editable=_editable(dist),
             )
-            if (other := found.get(entry.name)) is not None:
+            if (other := found.get(name)) is not None:
                 record = dataclasses.replace(other, problem=_duplicate(other, record))
-            found[entry.name] = record
+            found[name] = record
     return found
 
 
 def command_entries() -> dict[str, importlib_metadata.EntryPoint]:
     """Return the CLI sub-commands that installed distributions add, by name."""
-    return {entry.name: entry for _, text in _distributions() for entry in _parse(text, COMMAND_GROUP)}
+    return {
+        name: importlib_metadata.EntryPoint(name, value, COMMAND_GROUP)
+        for _, groups in _distributions()
+        for name, value in groups.get(COMMAND_GROUP, {}).items()
+    }
 
 
 def _duplicate(first: BackendEntry, second: BackendEntry) -> Unavailable:
@@ -102,8 +110,8 @@ def _duplicate(first: BackendEntry, second: BackendEntry) -> Unavailable:
     )
 
 
-def _distributions() -> Iterator[tuple[importlib_metadata.Distribution, str]]:
-    """Yield each distribution that mentions an oxidize group, once, with the text of its entry points.
+def _distributions() -> Iterator[tuple[importlib_metadata.Distribution, Groups]]:
+    """Yield each distribution that mentions an oxidize group, once, with its entry points.
 
     The first of a name on the path shadows later ones, as it does for imports; so the same one reached twice
     through a linked lib64 counts once. Metadata is parsed only where the text mentions us: parsing all of a
@@ -118,6 +126,7 @@ def _distributions() -> Iterator[tuple[importlib_metadata.Distribution, str]]:
                 if _looks_broken(dist, where):
                     raise ValueError("it has no readable metadata")
                 continue
+            groups = _parse(text)
             name = re.sub(r"[-_.]+", "-", _identity(dist)[0]).lower()
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the others must be found
             warnings.warn(
@@ -129,7 +138,7 @@ def _distributions() -> Iterator[tuple[importlib_metadata.Distribution, str]]:
             continue
         if name not in seen:
             seen.add(name)
-            yield dist, text
+            yield dist, groups
 
 
 def _looks_broken(dist: importlib_metadata.Distribution, where: object) -> bool:
@@ -147,11 +156,12 @@ def _identity(dist: importlib_metadata.Distribution) -> tuple[str, str]:
     return str(name), str(version)
 
 
-def _parse(text: str, group: str) -> list[importlib_metadata.EntryPoint]:
-    if group not in text:
-        return []
-    return list(importlib_metadata.EntryPoints._from_text(text).select(group=group))  # noqa: SLF001 - see below
-    # `dist.entry_points` would read and parse the file a second time.
+def _parse(text: str) -> Groups:
+    """Return name and value of each entry point by group; the file is an INI file by the packaging specification."""
+    parser = configparser.ConfigParser(delimiters=("=",), interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign] # names are case-sensitive
+    parser.read_string(text)
+    return {group: dict(parser.items(group)) for group in parser.sections() if group.startswith("oxidize.")}
 
 
 def _api_version(value: str | None) -> int | None:
