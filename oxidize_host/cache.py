@@ -88,7 +88,7 @@ class ArtifactCache:
             with tempfile.NamedTemporaryFile(dir=self.folder, suffix=".tmp", delete=False) as file:
                 temporary = file.name
                 file.write(_MAGIC + _digest(payload) + b" " + _canonical(key) + b"\n" + payload)
-            os.replace(temporary, path)
+            Path(temporary).replace(path)
         except OSError as error:
             self.problems.append(f"cannot write {path}: {error}")
             if temporary is not None:
@@ -98,7 +98,7 @@ class ArtifactCache:
         """Keep a damaged entry for inspection under another name, so that the next read is a plain miss."""
         aside = path.with_suffix(".damaged")
         try:
-            os.replace(path, aside)
+            path.replace(aside)
         except OSError as error:
             self.problems.append(f"cannot put aside {path}: {error}")
         else:

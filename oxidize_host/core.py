@@ -124,7 +124,7 @@ class Core:
             self.deferred.clear()
             raise error
 
-    def copy(  # noqa: PLR0913
+    def copy(
         self,
         dst: Allocation | memoryview,
         dst_offset: int,

@@ -111,7 +111,10 @@ class Device:
     @property
     def kernels_used(self) -> dict[str, str]:
         """Standard kernels asked for so far and where they came from, such as ``{"gemv:q4_k": "native"}``."""
-        return {":".join([name, *(value for _, value in params)]): kernel.origin for (name, params), kernel in self._core.kernels.items()}
+        return {
+            ":".join([name, *(value for _, value in params)]): kernel.origin
+            for (name, params), kernel in self._core.kernels.items()
+        }
 
     @property
     def live_bytes(self) -> int:
@@ -232,7 +235,8 @@ class Device:
         """
         core = self._core
         key = (name, tuple(sorted(params.items())))
-        if (kernel := core.kernels.get(key)) is not None:
+        kernel: Kernel | None = core.kernels.get(key)
+        if kernel is not None:
             return kernel
         core.check_open()
         handle = None
@@ -305,5 +309,3 @@ def _wrong(device: Device, what: str) -> BackendUnavailable:
             "update its driver; Device(..., smoke_test=False) insists",
         )
     )
-
-

@@ -114,7 +114,7 @@ class OutOfMemory(OxidizeError, MemoryError):
         The largest single allocation among those.
     """
 
-    def __init__(  # noqa: PLR0913 - each is a figure that a user needs to act
+    def __init__(
         self,
         message: str = "out of memory",
         *,

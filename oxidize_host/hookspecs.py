@@ -65,9 +65,7 @@ class BackendSpec:
         """Return a handle to ``nbytes`` >= 1 bytes, or raise `OutOfMemory` or ``MemoryError``; contents are undefined."""
 
     @hookspec(firstresult=True)
-    def copy(  # noqa: PLR0913
-        self, device: Any, dst: Any, dst_offset: int, src: Any, src_offset: int, nbytes: int, stream: Any
-    ) -> None:
+    def copy(self, device: Any, dst: Any, dst_offset: int, src: Any, src_offset: int, nbytes: int, stream: Any) -> None:
         """Copy bytes. A host side is a contiguous memoryview of bytes, a device side a handle; both may be handles."""
 
     @hookspec(firstresult=True)
@@ -75,7 +73,7 @@ class BackendSpec:
         """Return the kernels of ``source`` by name (values are opaque), or raise `CompileError` with the log."""
 
     @hookspec(firstresult=True)
-    def launch(  # noqa: PLR0913
+    def launch(
         self,
         device: Any,
         kernel: Any,

@@ -182,7 +182,11 @@ class BoundLaunch:
         core.check_open()
         self._core, self.kernel, self._grid, self._block = core, kernel, config.grid, config.block
         for position, arg in enumerate(args):
-            wrong = arg._core is not core or type(arg._argument) is _NoArgument if type(arg) is Buffer else not isinstance(arg, np.generic)
+            wrong = (
+                arg._core is not core or type(arg._argument) is _NoArgument
+                if type(arg) is Buffer
+                else not isinstance(arg, np.generic)
+            )
             if wrong:
                 _refuse_argument(core, kernel, position, arg)
         self._handles = [arg._argument if isinstance(arg, Buffer) else arg for arg in args]
@@ -233,4 +237,6 @@ def _refuse_argument(core: Core, kernel: Kernel, position: int, arg: object) -> 
         raise ClosedError(f"{where}: the buffer {arg.shape} {arg.dtype} is closed")
     if arg._core is not core:
         raise ShapeError(f"{where} is on {arg._core.id}, the kernel on {core.id}")
-    raise UnsupportedOp(f"{where} is a slice at offset {arg.offset}; {core.id} cannot launch on slices: copy it into a buffer of its own")
+    raise UnsupportedOp(
+        f"{where} is a slice at offset {arg.offset}; {core.id} cannot launch on slices: copy it into a buffer of its own"
+    )

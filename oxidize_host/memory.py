@@ -173,7 +173,9 @@ class Buffer:
             start, stop, step = key.indices(self.shape[0])
             if step != 1:
                 raise ShapeError(f"buffer slices are contiguous: step {step} is not 1")
-            return self.view((max(stop - start, 0), *self.shape[1:]), offset=min(start, stop) * row if stop < start else start * row)
+            return self.view(
+                (max(stop - start, 0), *self.shape[1:]), offset=min(start, stop) * row if stop < start else start * row
+            )
         index = key + self.shape[0] if key < 0 else key
         if not 0 <= index < self.shape[0]:
             raise IndexError(f"index {key} is out of bounds for a first axis of {self.shape[0]}")
@@ -248,7 +250,9 @@ class Buffer:
         view: memoryview = self._core.call("host_view", self._core.state, allocation.handle)
         raw = np.frombuffer(view[self.offset : self.offset + self.nbytes], np.uint8).view(_KeepAlive)
         raw.keep = allocation
-        array: NDArray[Any] = np.asarray(raw.view(self.dtype)).reshape(self.shape) if self.nbytes else np.empty(self.shape, self.dtype)
+        array: NDArray[Any] = (
+            np.asarray(raw.view(self.dtype)).reshape(self.shape) if self.nbytes else np.empty(self.shape, self.dtype)
+        )
         if self.readonly:
             array.flags.writeable = False
         return array

@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oxidize_host.backend import Backend
 from oxidize_host.errors import BackendNotFound, BackendUnavailable, InvalidBackend
@@ -219,7 +219,7 @@ def _import(entry: BackendEntry) -> object:
 
 
 def _refuse_current_directory(entry: BackendEntry, package: str) -> None:
-    """A folder that happens to be called ``oxidize_cuda`` where the user stands must not become the driver."""
+    """Refuse a folder that happens to be called ``oxidize_cuda`` where the user stands: it is not the driver."""
     if package in sys.modules or entry.editable:
         return
     try:
@@ -251,9 +251,7 @@ def _import_failure(entry: BackendEntry, error: BaseException) -> BackendUnavail
     package = entry.value.partition(":")[0].partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] == package:
         message = f"stale install of {entry.label}: its entry point names {entry.value!r}, and {error.name!r} is gone"
-        return BackendUnavailable(
-            Unavailable("NotInstalled", message, f"pip install --force-reinstall {entry.distribution}")
-        )
+        return BackendUnavailable(Unavailable("NotInstalled", message, f"pip install --force-reinstall {entry.distribution}"))
     if isinstance(error, ModuleNotFoundError):
         return BackendUnavailable(Unavailable("NotInstalled", f"{plugin} needs the module {error.name!r}", extra))
     library = re.search(r"(\S+?):? cannot open shared object file|Library not loaded: (\S+)", str(error))

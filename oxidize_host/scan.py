@@ -10,7 +10,7 @@ import site
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import importlib_metadata
 
@@ -110,7 +110,7 @@ def _duplicate(first: BackendEntry, second: BackendEntry) -> Unavailable:
     )
 
 
-def _distributions() -> Iterator[tuple[importlib_metadata.Distribution, Groups]]:
+def _distributions() -> Iterator[tuple[Any, Groups]]:
     """Yield each distribution that mentions an oxidize group, once, with its entry points.
 
     The first of a name on the path shadows later ones, as it does for imports; so the same one reached twice
@@ -141,14 +141,14 @@ def _distributions() -> Iterator[tuple[importlib_metadata.Distribution, Groups]]
             yield dist, groups
 
 
-def _looks_broken(dist: importlib_metadata.Distribution, where: object) -> bool:
+def _looks_broken(dist: Any, where: object) -> bool:
     """Tell an empty dist-info from a healthy one without parsing it; an egg-link or a bare .egg-info file is healthy."""
     if not str(where).endswith(".dist-info"):
         return False
     return not (dist.read_text("METADATA") or "").strip()
 
 
-def _identity(dist: importlib_metadata.Distribution) -> tuple[str, str]:
+def _identity(dist: Any) -> tuple[str, str]:
     metadata = dist.metadata
     name, version = metadata["Name"], metadata["Version"]
     if not name or not version:
@@ -169,7 +169,7 @@ def _api_version(value: str | None) -> int | None:
     return int(match[1]) if match else None
 
 
-def _editable(dist: importlib_metadata.Distribution) -> bool:
+def _editable(dist: Any) -> bool:
     try:
         origin = json.loads(dist.read_text("direct_url.json") or "{}")
     except ValueError:

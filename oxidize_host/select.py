@@ -114,7 +114,9 @@ def device_infos(backend: Backend) -> Sequence[DeviceInfo]:
         raise
     except BaseException as error:  # SystemExit and OSError too: one bad driver must stay one row
         said = f"{who}: listing its devices failed: {type(error).__name__}: {error}"
-        raise BackendUnavailable(Unavailable("PluginBug", said, f"report it to the authors of {backend.distribution}")) from error
+        raise BackendUnavailable(
+            Unavailable("PluginBug", said, f"report it to the authors of {backend.distribution}")
+        ) from error
     if not isinstance(found, list | tuple) or not all(isinstance(info, DeviceInfo) for info in found):
         raise InvalidBackend(f"{who}: devices() must return a list of DeviceInfo, not {found!r:.80}")
     if not found:
@@ -135,7 +137,9 @@ def named(spec: str, how: str) -> tuple[str, int, Selection]:
     name, colon, which = spec.strip().partition(":")
     if not name or (colon and not which):
         raise BackendNotFound(
-            Unavailable("NotInstalled", f"{how}: {spec!r} names no device", 'write "backend", "backend:index" or "backend:uuid"')
+            Unavailable(
+                "NotInstalled", f"{how}: {spec!r} names no device", 'write "backend", "backend:index" or "backend:uuid"'
+            )
         )
     infos = device_infos(registry.load(name))
     if not colon:
@@ -146,7 +150,9 @@ def named(spec: str, how: str) -> tuple[str, int, Selection]:
         found = [i for i, info in enumerate(infos) if info.uuid and info.uuid.lower() == which.lower()]
         index = found[0] if found else None
     if index is None:
-        there = "; ".join(f"{name}:{i} is {info.name}{f', uuid {info.uuid}' if info.uuid else ''}" for i, info in enumerate(infos))
+        there = "; ".join(
+            f"{name}:{i} is {info.name}{f', uuid {info.uuid}' if info.uuid else ''}" for i, info in enumerate(infos)
+        )
         raise BackendUnavailable(Unavailable("NoDevice", f"there is no device {spec!r}: {there}", "`oxidize list` shows all"))
     chosen = Candidate(f"{name}:{index}", infos[index].name, "chosen", how)
     return name, index, Selection(chosen.id, how, (chosen,))
@@ -169,7 +175,9 @@ def choose(open_core: Callable[[str, int], Core]) -> tuple[Selection, Core]:
     for _, name, index, info in ranked:
         device = f"{name}:{index}"
         if info.kind == "software":
-            considered.append(Candidate(device, info.name, "software", "software is never chosen automatically; name it to use it"))
+            considered.append(
+                Candidate(device, info.name, "software", "software is never chosen automatically; name it to use it")
+            )
         elif best is not None:
             considered.append(Candidate(device, info.name, "usable", f"ranked behind {best.id}"))
         else:
@@ -178,7 +186,9 @@ def choose(open_core: Callable[[str, int], Core]) -> tuple[Selection, Core]:
             except (OxidizeError, MemoryError) as error:
                 considered.append(_unavailable(device, info.name, error))
             else:
-                considered.append(Candidate(device, info.name, "chosen", f"the best of what is usable here: {_describe(name, info)}"))
+                considered.append(
+                    Candidate(device, info.name, "chosen", f"the best of what is usable here: {_describe(name, info)}")
+                )
     considered += rejected
     if best is None:
         reasons = [candidate.reason or Unavailable("SoftwareOnly", str(candidate)) for candidate in considered]
@@ -217,7 +227,9 @@ def _unavailable(device: str, name: str, error: OxidizeError | MemoryError) -> C
 
 
 def _warn_of_the_reference(considered: list[Candidate]) -> None:
-    others = "; ".join(str(candidate) for candidate in considered if candidate.verdict != "chosen") or "nothing else is installed"
+    others = (
+        "; ".join(str(candidate) for candidate in considered if candidate.verdict != "chosen") or "nothing else is installed"
+    )
     warnings.warn(
         f"nothing but the slow reference backend 'numpy' is usable: {others}; "
         'pip install "oxidize-host[cpu]", or name Device("numpy") to be rid of this warning',

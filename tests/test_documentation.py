@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")), *sorted((REPOSITORY / "plugins").glob("*/README.md"))]
+PAGES = [
+    REPOSITORY / "README.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "plugins").glob("*/README.md")),
+]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -25,7 +29,9 @@ def test_python_blocks_run(page, tmp_path):
         return
     script = tmp_path / "blocks.py"
     script.write_text("\n".join(code))
-    done = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -6,8 +6,9 @@ import ast
 import tomllib
 from pathlib import Path
 
-import oxidize_host
 import pytest
+
+import oxidize_host
 
 REPOSITORY = Path(__file__).parents[1]
 PLUGINS = sorted(path for path in (REPOSITORY / "plugins").iterdir() if path.is_dir())

@@ -11,18 +11,23 @@ from oxidize_host.ops.op import Call, check, check_out, find, op, scalars
 __all__ = ["add", "argmax", "gelu", "mul", "sigmoid", "silu", "swiglu"]
 
 
+def _check_any(out: object) -> None:
+    """Check an output of any shape."""
+    check_out(out, *[None] * getattr(out, "ndim", 0))
+
+
 def _like(name: str, buffer: object, out: Buffer) -> None:
     check(name, buffer, np.float32, *out.shape)
 
 
 def _unary(kernel: str, out: Buffer, x: Buffer, **params: str) -> Call:
-    check_out(out, *[None] * out.ndim)
+    _check_any(out)
     _like("x", x, out)
     return Call(find(out, kernel, **params), (out.size,), (out, x, *scalars(out.size)))
 
 
-def _repeating(kernel: str, out: Buffer, a: Buffer, b: Buffer) -> Call:
-    check_out(out, *[None] * out.ndim)
+def _repeating(kernel: str, out: Buffer, a: Buffer, b: object) -> Call:
+    _check_any(out)
     _like("a", a, out)
     if not isinstance(b, Buffer) or b.dtype != np.float32:
         raise ShapeError(f"b must be a float32 buffer, is {b.dtype if isinstance(b, Buffer) else type(b).__name__}")
@@ -33,7 +38,7 @@ def _repeating(kernel: str, out: Buffer, a: Buffer, b: Buffer) -> Call:
 
 @op
 def add(out: Buffer, a: Buffer, b: Buffer) -> Call:
-    """out = a + b; b may lack leading axes of a and then repeats. ``out`` may be a or b.
+    """Out = a + b; b may lack leading axes of a and then repeats. ``out`` may be a or b.
 
     Kernel ``add``, extent (size of a,), arguments (out, a, b, size of a, size of b).
     """
@@ -42,7 +47,7 @@ def add(out: Buffer, a: Buffer, b: Buffer) -> Call:
 
 @op
 def mul(out: Buffer, a: Buffer, b: Buffer) -> Call:
-    """out = a * b; as `add`.
+    """Out = a * b; as `add`.
 
     Kernel ``mul``, extent (size of a,), arguments (out, a, b, size of a, size of b).
     """
@@ -51,7 +56,7 @@ def mul(out: Buffer, a: Buffer, b: Buffer) -> Call:
 
 @op
 def silu(out: Buffer, x: Buffer) -> Call:
-    """out = x * sigmoid(x).
+    """Out = x * sigmoid(x).
 
     Kernel ``silu``, extent (size,), arguments (out, x, size). ``out`` may be x.
     """
@@ -60,7 +65,7 @@ def silu(out: Buffer, x: Buffer) -> Call:
 
 @op
 def sigmoid(out: Buffer, x: Buffer) -> Call:
-    """out = 1 / (1 + exp(-x)).
+    """Out = 1 / (1 + exp(-x)).
 
     Kernel ``sigmoid``, extent (size,), arguments (out, x, size). ``out`` may be x.
     """
@@ -69,7 +74,7 @@ def sigmoid(out: Buffer, x: Buffer) -> Call:
 
 @op
 def gelu(out: Buffer, x: Buffer, *, approximate: str = "tanh") -> Call:
-    """out = x * Phi(x) (Hendrycks and Gimpel 2016, arXiv:1606.08415), exactly (``"none"``) or by its tanh approximation.
+    """Out = x * Phi(x) (Hendrycks and Gimpel 2016, arXiv:1606.08415), exactly (``"none"``) or by its tanh approximation.
 
     Kernel ``gelu`` {approximate: "tanh" | "none"}, extent (size,), arguments (out, x, size). ``out`` may be x.
     """
@@ -80,11 +85,11 @@ def gelu(out: Buffer, x: Buffer, *, approximate: str = "tanh") -> Call:
 
 @op
 def swiglu(out: Buffer, gate: Buffer, up: Buffer) -> Call:
-    """out = silu(gate) * up (Shazeer 2020, arXiv:2002.05202).
+    """Out = silu(gate) * up (Shazeer 2020, arXiv:2002.05202).
 
     Kernel ``swiglu``, extent (size,), arguments (out, gate, up, size). ``out`` may be gate or up.
     """
-    check_out(out, *[None] * out.ndim)
+    _check_any(out)
     _like("gate", gate, out)
     _like("up", up, out)
     return Call(find(out, "swiglu"), (out.size,), (out, gate, up, *scalars(out.size)))

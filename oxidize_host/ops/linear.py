@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from oxidize_host.errors import ShapeError
-from oxidize_host.memory import Buffer
 from oxidize_host.ops.op import Call, check, check_out, find, op, scalars
 from oxidize_host.ops.weight import Weight
+
+if TYPE_CHECKING:
+    from oxidize_host.memory import Buffer
 
 __all__ = ["gemm", "gemv", "get_rows"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec
 
 import numpy as np
 
@@ -84,10 +84,10 @@ def check(name: str, buffer: object, dtype: object, *dims: int | None) -> tuple[
     return buffer.shape
 
 
-def check_out(out: Buffer, *dims: int | None, dtype: object = np.float32) -> tuple[int, ...]:
+def check_out(out: object, *dims: int | None, dtype: object = np.float32) -> tuple[int, ...]:
     """Check the output operand, which must also be writable."""
     shape = check("out", out, dtype, *dims)
-    if out.readonly:
+    if isinstance(out, Buffer) and out.readonly:
         raise ShapeError("out wraps read-only memory")
     return shape
 
@@ -97,7 +97,7 @@ def find(out: Buffer, name: str, **params: str) -> Kernel:
     return out.device.kernel(name, **params)
 
 
-def scalars(*values: int | float) -> tuple[np.generic, ...]:
+def scalars(*values: Any) -> tuple[np.generic, ...]:
     """Return sizes as u32 and Python floats as f32, as the standard kernels take them."""
     for value in values:
         if isinstance(value, int) and value > _LARGEST:

@@ -63,8 +63,8 @@ def rope(out: Buffer, x: Buffer, positions: Buffer, frequencies: Buffer, *, mode
         raise ShapeError(f"frequencies: {half} pairs do not fit into heads of {head_dim}")
     if mode not in ("normal", "neox"):
         raise ShapeError(f"mode must be 'normal' or 'neox', is {mode!r}")
-    args = (out, x, positions, frequencies, *scalars(n, heads, head_dim, 2 * half))
-    return Call(find(out, "rope", mode=mode), (n, heads), args)
+    sizes = scalars(n, heads, head_dim, 2 * half)
+    return Call(find(out, "rope", mode=mode), (n, heads), (out, x, positions, frequencies, *sizes))
 
 
 @op
@@ -82,9 +82,7 @@ def set_rows(out: Buffer, x: Buffer, rows: Buffer) -> Call:
 
 
 @op
-def attention(  # noqa: PLR0913
-    out: Buffer, q: Buffer, k_cache: Buffer, v_cache: Buffer, positions: Buffer, *, scale: float
-) -> Call:
+def attention(out: Buffer, q: Buffer, k_cache: Buffer, v_cache: Buffer, positions: Buffer, *, scale: float) -> Call:
     """Causal attention of q[n, heads, head_dim] over a KV cache: token i sees cache rows 0 to positions[i].
 
     out = softmax(scale * q @ k.T) @ v per head (Vaswani et al. 2017, arXiv:1706.03762); with fewer KV heads, head h uses KV

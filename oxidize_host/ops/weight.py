@@ -9,12 +9,12 @@ import numpy as np
 
 from oxidize_host import quant
 from oxidize_host.errors import ShapeError, UnsupportedOp
-from oxidize_host.memory import Buffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oxidize_host.device import Device
+    from oxidize_host.memory import Buffer
     from oxidize_host.stream import Stream
 
 __all__ = ["Weight"]
@@ -39,7 +39,7 @@ class Weight:
     columns: int
 
     @classmethod
-    def upload(  # noqa: PLR0913
+    def upload(
         cls,
         device: Device,
         data: NDArray[Any],
@@ -73,13 +73,15 @@ class Weight:
         """
         rows, columns = shape
         per_row = quant.row_bytes(format, columns)
-        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        if raw.nbytes != rows * per_row:
-            raise ShapeError(f"weight: {rows} x {columns} in {format} is {rows * per_row} bytes, got {raw.nbytes}")
-        raw = raw.reshape(rows, per_row)
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        if flat.nbytes != rows * per_row:
+            raise ShapeError(f"weight: {rows} x {columns} in {format} is {rows * per_row} bytes, got {flat.nbytes}")
+        raw = flat.reshape(rows, per_row)
         if count := quant.bad_scales(raw, format):
             what = "scale factors" if quant.FORMATS[format].quantized else "weights"
-            raise ShapeError(f"weight: {count} {what} of the {rows} x {columns} {format} matrix are infinite or NaN; the file is damaged")
+            raise ShapeError(
+                f"weight: {count} {what} of the {rows} x {columns} {format} matrix are infinite or NaN; the file is damaged"
+            )
         if zero_copy:
             try:
                 return cls(device.wrap(raw), format, rows, columns)

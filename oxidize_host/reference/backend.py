@@ -60,9 +60,7 @@ class NumpyBackend:
         return np.empty(nbytes, np.uint8)
 
     @hookimpl
-    def copy(  # noqa: PLR0913
-        self, dst: Any, dst_offset: int, src: Any, src_offset: int, nbytes: int
-    ) -> None:
+    def copy(self, dst: Any, dst_offset: int, src: Any, src_offset: int, nbytes: int) -> None:
         """Copy, as if through a temporary where the ranges overlap."""
         target, source = np.frombuffer(dst, np.uint8), np.frombuffer(src, np.uint8)
         target[dst_offset : dst_offset + nbytes] = source[src_offset : src_offset + nbytes]
@@ -75,7 +73,7 @@ class NumpyBackend:
     @hookimpl
     def host_view(self, handle: NDArray[np.uint8]) -> memoryview:
         """Return the array's memory."""
-        return memoryview(handle)
+        return handle.data
 
     @hookimpl
     def import_host(self, view: memoryview) -> NDArray[np.uint8]:
@@ -104,7 +102,7 @@ class NumpyBackend:
         return find(name, params)
 
     @hookimpl
-    def launch(  # noqa: PLR0913
+    def launch(
         self, device: str, kernel: Callable[..., None], grid: Dim3, block: Dim3, args: Sequence[Any], stream: None
     ) -> None:
         """Call the function. All arguments are taken, used or not, so that the host binds it without an adapter."""

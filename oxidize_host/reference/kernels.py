@@ -77,8 +77,18 @@ def _softmax_rows(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return e / np.sum(e, axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
-def _rope(  # noqa: PLR0913
-    neox: bool, grid: Any, block: Any, out: Raw, x: Raw, pos: Raw, freqs: Raw, n: Any, heads: Any, hd: Any, rot: Any  # noqa: FBT001
+def _rope(
+    neox: bool,  # noqa: FBT001 - bound by functools.partial
+    grid: Any,
+    block: Any,
+    out: Raw,
+    x: Raw,
+    pos: Raw,
+    freqs: Raw,
+    n: Any,
+    heads: Any,
+    hd: Any,
+    rot: Any,
 ) -> None:
     half = int(rot) // 2
     rows = _f32(x, n, heads, hd).copy()
@@ -96,7 +106,7 @@ def _set_rows(kind: Any, grid: Any, block: Any, out: Raw, x: Raw, rows: Raw, n: 
     target[wanted[good]] = values[good]
 
 
-def _attention(  # noqa: PLR0913
+def _attention(
     kind: Any, grid: Any, block: Any, out: Raw, q: Raw, k: Raw, v: Raw, pos: Raw,
     n: Any, heads: Any, kv_heads: Any, hd: Any, capacity: Any, scale: Any,
 ) -> None:  # fmt: skip
@@ -124,7 +134,8 @@ def _mul(grid: Any, block: Any, out: Raw, a: Raw, b: Raw, na: Any, nb: Any) -> N
 
 def _sigmoid_of(x: NDArray[np.float32]) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # exp(-x) of a very negative x is inf, and 1 / inf the right limit
-        return 1 / (1 + np.exp(-x))  # type: ignore[no-any-return]
+        result: NDArray[np.float32] = np.float32(1) / (np.float32(1) + np.exp(-x))
+    return result
 
 
 def _silu(grid: Any, block: Any, out: Raw, x: Raw, n: Any) -> None:

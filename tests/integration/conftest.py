@@ -30,11 +30,23 @@ class Environment:
         links = ["--find-links", str(self.wheelhouse), *(["--find-links", str(extra_wheels)] if extra_wheels else [])]
         self.run("python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *links, *requirements)
 
-    def run(self, program: str, *args: str, check: bool = True, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-        env = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "OXIDIZE_")) or key == "OXIDIZE_CACHE_DIR"}
+    def run(
+        self, program: str, *args: str, check: bool = True, cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        env = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("PYTHON", "OXIDIZE_")) or key == "OXIDIZE_CACHE_DIR"
+        }
         env |= {"PATH": f"{self.bin}{os.pathsep}{env.get('PATH', '')}", "PYTHONSAFEPATH": "1", **environment}
         done = subprocess.run(
-            [str(self.bin / program), *args], capture_output=True, text=True, check=False, cwd=cwd or self.folder, env=env, timeout=280
+            [str(self.bin / program), *args],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=cwd or self.folder,
+            env=env,
+            timeout=280,
         )
         if check and done.returncode:
             pytest.fail(f"{program} {' '.join(args)} exited with {done.returncode}\n{done.stdout}\n{done.stderr}")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import zipfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-STAND_IN = '''
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STAND_IN = """
 from oxidize_host import BackendUnavailable, BuildInfo, Unavailable, hookimpl
 
 
@@ -34,7 +37,7 @@ class Backend:
 
     @hookimpl
     def launch(self, kernel): ...
-'''
+"""
 
 
 def stand_in(folder: Path, name: str) -> Path:
