@@ -1,7 +1,8 @@
 """Kernel entries as machine code: compiled with numba on first use, from the disk afterwards.
 
 An entry is named ``module.factory:argument,argument``: ``factory(*arguments)`` in ``oxidize_cpu.kernels.module``
-returns the Python function to compile, ``function(args: int64, lo: int64, hi: int64)``. Its machine code is the C
+returns the Python function to compile, ``function(args: int64, lo: int64, hi: int64)``; a factory with a keyword ``isa`` is
+told the instruction set. Its machine code is the C
 function ``void entry(const int64_t *args, int64_t lo, int64_t hi)``.
 
 Neither numba nor a module that needs it is imported unless something has to be compiled.
@@ -13,6 +14,7 @@ import ctypes
 import functools
 import hashlib
 import importlib
+import inspect
 import os
 import re
 import threading
@@ -22,10 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import binding as llvm
+from oxidize_host import ArtifactCache
 
-from oxidize_host.cache import ArtifactCache
-
-from .kernels import isa as isa_of
+from oxidize_cpu.kernels import isa as isa_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,7 +123,7 @@ class Jit:
         return int(tracker[symbol])
 
     def _compile(self, entry: str) -> bytes:
-        text = lower(entry, build(entry))
+        text = lower(entry, build(entry, self.isa))
         module = llvm.parse_assembly(text + isa_of.prelude(self.isa, self._features, text))
         module.verify()
         options = llvm.create_pipeline_tuning_options(speed_level=_PASSES)
@@ -146,7 +147,7 @@ def default() -> Jit:
     return Jit()
 
 
-def build(entry: str) -> Callable[[int, int, int], None]:
+def build(entry: str, isa: str) -> Callable[[int, int, int], None]:
     """Return the Python function of ``entry``; imports numba.
 
     Raises
@@ -162,7 +163,8 @@ def build(entry: str) -> Callable[[int, int, int], None]:
             make = getattr(module, factory)
         except (ImportError, AttributeError) as error:
             raise LookupError(f"no kernel entry {entry!r}: {error}") from error
-        function: Callable[[int, int, int], None] = make(*filter(None, arguments.split(",")))
+        options = {"isa": isa} if "isa" in inspect.signature(make).parameters else {}
+        function: Callable[[int, int, int], None] = make(*filter(None, arguments.split(",")), **options)
         return function
 
 

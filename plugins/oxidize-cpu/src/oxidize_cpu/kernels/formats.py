@@ -15,6 +15,7 @@ from .layout import FORMATS
 from .ops import (
     as_i8x8,
     as_mask64,
+    dot_i8i8,
     dot_u8i8,
     float_of,
     fma,
@@ -140,7 +141,7 @@ def _q8_pair(acc, w, q, d, correction):
     weights = _join32(load_i8x32(w + 2), load_i8x32(w + 36)) ^ _constant_128(0)
     whole = load_i16x32(w)
     scale = half_to_float(_q8_scales(whole, whole))
-    return fma(float_of(dot_u8i8(load_i32x16(correction), weights, load_i8x64(q))), scale * load_f32x16(d), acc)
+    return fma(float_of(dot_i8i8(load_i32x16(correction), weights, load_i8x64(q))), scale * load_f32x16(d), acc)
 
 
 def _q8_0(acc, w, x):

@@ -1,7 +1,8 @@
 """What differs between instruction sets: a few LLVM functions, linked into each kernel after numba.
 
 ``ox.dp(c, u, s)`` adds to each 32-bit lane of c the dot product of the four unsigned bytes of u and the four
-signed bytes of s at that lane; ``ox.h2f``, ``ox.h2f8`` and ``ox.f2h`` convert half floats, to nearest even;
+signed bytes of s at that lane, and needs u < 128; ``ox.dp8(c, u, s)`` does so for any u, and needs c to be -128 times the
+sums of s: it is the dot product of u - 128; ``ox.fma`` rounds once; ``ox.h2f``, ``ox.h2f8`` and ``ox.f2h`` convert half floats, to nearest even;
 ``ox.pause`` tells the core that it spins. Every set gives the same bits.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["ISAS", "NAMES", "choose", "prelude", "target"]
 
 VARIABLE = "OXIDIZE_CPU_ISA"
-# vnni512, vnni256: the dot product of AVX-512 VNNI or of AVX-VNNI; generic: the host CPU but only portable
+# vnni512, vnni256: the dot product of AVX-512 VNNI or of AVX-VNNI; avx2: that of 8-bit values in pairs; generic: the host CPU but only portable
 # LLVM IR; portable: the same for the oldest CPU of the architecture, and nothing taken for granted.
-NAMES = ("dp", "h2f", "h2f8", "f2h", "pause")
-ISAS = ("vnni512", "vnni256", "generic", "portable")
+NAMES = ("dp", "dp8", "fma", "h2f", "h2f8", "f2h", "pause")
+ISAS = ("vnni512", "vnni256", "avx2", "generic", "portable")
 
 
 def choose(features: Mapping[str, bool], override: str | None = None) -> str:
@@ -45,7 +47,7 @@ def _has(isa: str, features: Mapping[str, bool]) -> bool:
         return all(features.get(name, False) for name in ("avx512vnni", "avx512bw", "avx512vl"))
     if isa == "vnni256":
         return features.get("avxvnni", False) or _has("vnni512", features)
-    return True
+    return isa != "avx2" or features.get("avx2", False)
 
 
 def target(isa: str, cpu: str, features: Mapping[str, bool]) -> tuple[str, str]:
@@ -59,19 +61,25 @@ def prelude(isa: str, features: Mapping[str, bool], text: str) -> str:
     """Return the LLVM functions that the kernel in ``text`` calls."""
     hardware_half = isa != "portable" and (features.get("f16c", False) or platform.machine() in ("arm64", "aarch64"))
     x86 = platform.machine().lower() in ("x86_64", "amd64", "i686")
+    dot = {"vnni512": _DP512, "vnni256": _DP256, "avx2": _DP_AVX2}.get(isa, _DP)
+    one_rounding = not x86 or (isa != "portable" and features.get("fma", False))
     parts = {
-        "@ox.dp(": {"vnni512": _DP512, "vnni256": _DP256}.get(isa, _DP),
+        "@ox.dp(": dot.replace("NAME", "dp"),
+        "@ox.dp8(": _DP8_AVX2 if isa == "avx2" else dot.replace("NAME", "dp8"),
+        "@ox.fma(": _FMA if one_rounding else _FMA_BY_PARTS,
         "@ox.h2f(": (_H2F if hardware_half else _H2F_BITS).replace("NAME", "h2f").replace("N x", "16 x"),
         "@ox.h2f8(": (_H2F if hardware_half else _H2F_BITS).replace("NAME", "h2f8").replace("N x", "8 x"),
         "@ox.f2h(": _F2H if hardware_half else _F2H_BITS,
         "@ox.pause(": _PAUSE if x86 else _NO_PAUSE,
     }
-    return "\n".join(body for call, body in parts.items() if call in text)
+    bodies = [body for call, body in parts.items() if call in text]
+    declarations = dict.fromkeys(line for body in bodies for line in body.splitlines() if line.startswith("declare"))
+    return "\n".join([*declarations, *(re.sub(r"^declare.*$", "", body, flags=re.MULTILINE) for body in bodies)])
 
 
 _DP512 = """
 declare <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32>, <16 x i32>, <16 x i32>)
-define internal <16 x i32> @ox.dp(<16 x i32> %c, <64 x i8> %u, <64 x i8> %s) alwaysinline nounwind {
+define internal <16 x i32> @ox.NAME(<16 x i32> %c, <64 x i8> %u, <64 x i8> %s) alwaysinline nounwind {
   %ui = bitcast <64 x i8> %u to <16 x i32>
   %si = bitcast <64 x i8> %s to <16 x i32>
   %r = call <16 x i32> @llvm.x86.avx512.vpdpbusd.512(<16 x i32> %c, <16 x i32> %ui, <16 x i32> %si)
@@ -87,7 +95,7 @@ def _range(start: int, stop: int, step: int = 1) -> str:
 
 _DP256 = f"""
 declare <8 x i32> @llvm.x86.avx512.vpdpbusd.256(<8 x i32>, <8 x i32>, <8 x i32>)
-define internal <16 x i32> @ox.dp(<16 x i32> %c, <64 x i8> %u, <64 x i8> %s) alwaysinline nounwind {{
+define internal <16 x i32> @ox.NAME(<16 x i32> %c, <64 x i8> %u, <64 x i8> %s) alwaysinline nounwind {{
   %ui = bitcast <64 x i8> %u to <16 x i32>
   %si = bitcast <64 x i8> %s to <16 x i32>
   %c0 = shufflevector <16 x i32> %c, <16 x i32> poison, {_range(0, 8)}
@@ -105,7 +113,7 @@ define internal <16 x i32> @ox.dp(<16 x i32> %c, <64 x i8> %u, <64 x i8> %s) alw
 
 # The products of 16-bit values added in pairs are an idiom that LLVM knows as pmaddwd.
 _DP = f"""
-define internal <16 x i32> @ox.dp(<16 x i32> %c, <64 x i8> %u, <64 x i8> %s) alwaysinline nounwind {{
+define internal <16 x i32> @ox.NAME(<16 x i32> %c, <64 x i8> %u, <64 x i8> %s) alwaysinline nounwind {{
   %uw = zext <64 x i8> %u to <64 x i32>
   %sw = sext <64 x i8> %s to <64 x i32>
   %p = mul nsw <64 x i32> %uw, %sw
@@ -118,6 +126,85 @@ define internal <16 x i32> @ox.dp(<16 x i32> %c, <64 x i8> %u, <64 x i8> %s) alw
   %r = add <16 x i32> %c, %d
   ret <16 x i32> %r
 }}
+"""
+
+# Products of two pairs in 16 bits: 127 * 127 * 2 fits, and so does 128 * 127 * 2.
+_AVX2 = f"""
+declare <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8>, <32 x i8>)
+declare <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16>, <16 x i16>)
+declare <32 x i8> @llvm.x86.avx2.psign.b(<32 x i8>, <32 x i8>)
+define internal <16 x i32> @ox.NAME(<16 x i32> %c, <64 x i8> %u, <64 x i8> %s) alwaysinline nounwind {{
+  %u0 = shufflevector <64 x i8> %u, <64 x i8> poison, {_range(0, 32)}
+  %u1 = shufflevector <64 x i8> %u, <64 x i8> poison, {_range(32, 64)}
+  %s0 = shufflevector <64 x i8> %s, <64 x i8> poison, {_range(0, 32)}
+  %s1 = shufflevector <64 x i8> %s, <64 x i8> poison, {_range(32, 64)}
+  BODY
+  %p0 = call <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8> %a0, <32 x i8> %b0)
+  %p1 = call <16 x i16> @llvm.x86.avx2.pmadd.ub.sw(<32 x i8> %a1, <32 x i8> %b1)
+  %q0 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %p0, <16 x i16> splat (i16 1))
+  %q1 = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> %p1, <16 x i16> splat (i16 1))
+  %q = shufflevector <8 x i32> %q0, <8 x i32> %q1, {_range(0, 16)}
+  RETURN
+}}
+"""
+
+_DP_AVX2 = (
+    _AVX2.replace("%a", "%u")
+    .replace("%b", "%s")
+    .replace("BODY", "")
+    .replace("RETURN", "%r = add <16 x i32> %c, %q\n  ret <16 x i32> %r")
+)
+_DP8_AVX2 = (
+    _AVX2.replace("NAME", "dp8")
+    .replace(
+        "BODY",
+        "\n".join(
+            f"""
+  %w{part} = xor <32 x i8> %u{part}, splat (i8 -128)
+  %a{part} = call <32 x i8> @llvm.x86.avx2.psign.b(<32 x i8> %w{part}, <32 x i8> %w{part})
+  %b{part} = call <32 x i8> @llvm.x86.avx2.psign.b(<32 x i8> %s{part}, <32 x i8> %w{part})
+"""
+            for part in (0, 1)
+        ),
+    )
+    .replace("RETURN", "ret <16 x i32> %q")
+)
+
+_FMA = """
+declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
+define internal <16 x float> @ox.fma(<16 x float> %a, <16 x float> %b, <16 x float> %c) alwaysinline nounwind {
+  %r = call <16 x float> @llvm.fma.v16f32(<16 x float> %a, <16 x float> %b, <16 x float> %c)
+  ret <16 x float> %r
+}
+"""
+
+# The product is exact in double precision. Their sum, rounded to odd (its last bit set if the error of the addition is not
+# zero, after a step towards zero if the sum was too large), rounds to float as the exact sum would: Boldo and Melquiond 2008.
+_FMA_BY_PARTS = """
+define internal <16 x float> @ox.fma(<16 x float> %a, <16 x float> %b, <16 x float> %c) alwaysinline nounwind {
+  %ad = fpext <16 x float> %a to <16 x double>
+  %bd = fpext <16 x float> %b to <16 x double>
+  %cd = fpext <16 x float> %c to <16 x double>
+  %p = fmul <16 x double> %ad, %bd
+  %s = fadd <16 x double> %p, %cd
+  %cc = fsub <16 x double> %s, %p
+  %pp = fsub <16 x double> %s, %cc
+  %dc = fsub <16 x double> %cd, %cc
+  %dp = fsub <16 x double> %p, %pp
+  %e = fadd <16 x double> %dc, %dp
+  %inexact = fcmp one <16 x double> %e, zeroinitializer
+  %si = bitcast <16 x double> %s to <16 x i64>
+  %ei = bitcast <16 x double> %e to <16 x i64>
+  %differ = xor <16 x i64> %si, %ei
+  %toolarge = icmp slt <16 x i64> %differ, zeroinitializer
+  %less = sext <16 x i1> %toolarge to <16 x i64>
+  %t0 = add <16 x i64> %si, %less
+  %t = or <16 x i64> %t0, splat (i64 1)
+  %odd = select <16 x i1> %inexact, <16 x i64> %t, <16 x i64> %si
+  %od = bitcast <16 x i64> %odd to <16 x double>
+  %r = fptrunc <16 x double> %od to <16 x float>
+  ret <16 x float> %r
+}
 """
 
 _H2F = """

@@ -18,7 +18,20 @@ from __future__ import annotations
 
 import dataclasses
 
-__all__ = ["FORMATS", "Format"]
+__all__ = ["FORMATS", "READ_PART", "TILE", "Format", "tokens_at_a_time"]
+
+TILE = 4
+"""Rows of weights in a work item of gemm."""
+
+READ_PART = 1 << 16
+"""Values in a work item of read."""
+
+_CACHE = 384 << 10
+
+
+def tokens_at_a_time(x_bytes: int, n: int) -> int:
+    """Return how many of ``n`` tokens, of ``x_bytes`` each, a work item of gemm serves: what a core's cache keeps."""
+    return max(min(n, _CACHE // max(x_bytes, 1) // 8 * 8), 8)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import njit, types
 
 from . import simd
-from .simd import F32, F64, I8, I16, I32, I64, VecType, call
+from .simd import F32, F64, I8, I16, I32, I64, VecType, call, vec
 
 f32 = np.float32
 i32 = np.int32
@@ -89,6 +89,7 @@ half_to_float = simd.external("h2f", "f32x16", args=1)
 half_to_float8 = simd.external("h2f8", "f32x8", args=1)
 float_to_half = simd.external("f2h", "i16x16", args=1)
 dot_u8i8 = simd.external("dp", "i32x16", args=3)
+dot_i8i8 = simd.external("dp8", "i32x16", args=3)  # of what is 128 less than its second argument; see isa
 
 
 def _unary(name: str) -> Any:
@@ -98,10 +99,15 @@ def _unary(name: str) -> Any:
 
 
 absolute, round_even, square_root, floor_of = _unary("fabs"), _unary("rint"), _unary("sqrt"), _unary("floor")
-# Not llvm.fma: that is a call of libm where the CPU has no such instruction.
-fma = simd._as(
-    simd._same, lambda b, sig, x, y, z: call(b, f"llvm.fmuladd.{simd._suffix(sig.args[0])}", sig.args[0].ir, [x, y, z])
-)
+
+
+def _emit_fma(b, sig, x, y, z):
+    kind = sig.args[0]
+    return call(b, "ox.fma" if kind.ir == vec("f32x16").ir else f"llvm.fmuladd.{simd._suffix(kind)}", kind.ir, [x, y, z])
+
+
+# Rounds once for 16 floats, on every CPU; for other vectors, as is fast.
+fma = simd._as(simd._same, _emit_fma)
 
 
 def _reduction(operation: str) -> Any:

@@ -99,15 +99,19 @@ def _binary(op: Callable[..., Any], on_float: str | None, on_int: str) -> None:
         return getattr(builder, str(name))(*args)
 
 
-_binary(operator.add, "fadd", "add")
-_binary(operator.sub, "fsub", "sub")
-_binary(operator.mul, "fmul", "mul")
-_binary(operator.truediv, "fdiv", "sdiv")
-_binary(operator.and_, None, "and_")
-_binary(operator.or_, None, "or_")
-_binary(operator.xor, None, "xor")
-_binary(operator.lshift, None, "shl")
-_binary(operator.rshift, None, "lshr")
+for _name, _on_float, _on_int in (
+    ("add", "fadd", "add"),
+    ("sub", "fsub", "sub"),
+    ("mul", "fmul", "mul"),
+    ("truediv", "fdiv", "sdiv"),
+    ("and_", None, "and_"),
+    ("or_", None, "or_"),
+    ("xor", None, "xor"),
+    ("lshift", None, "shl"),
+    ("rshift", None, "lshr"),
+):
+    _binary(getattr(operator, _name), _on_float, _on_int)
+    _binary(getattr(operator, "i" + _name.rstrip("_")), _on_float, _on_int)  # a += b
 
 
 def _compare(op: Callable[..., Any], sign: str) -> None:
