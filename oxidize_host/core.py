@@ -69,10 +69,10 @@ class Core:
             return getattr(self.backend, hook)(*args)
         except OxidizeError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a careless driver must not end the program
             raise self.hook_error(hook, error) from error
 
-    def hook_error(self, hook: str, error: Exception) -> LaunchError:
+    def hook_error(self, hook: str, error: BaseException) -> LaunchError:
         """Return the error for a hook that raised what no rule allows."""
         return LaunchError(f"{self.id}: the backend's {hook} failed: {type(error).__name__}: {error}")
 
@@ -115,7 +115,14 @@ class Core:
         try:
             self.backend.free(self.state, handle)
         except Exception as error:  # noqa: BLE001 - a finalizer has nobody to raise to
-            self.deferred.append(self.hook_error("free", error))
+            self.defer("free", error)
+
+    def defer(self, hook: str, error: Exception) -> None:
+        """Keep an error that nobody could catch where it happened, for the next wait."""
+        if not isinstance(error, OxidizeError):
+            cause, error = error, self.hook_error(hook, error)
+            error.__cause__ = cause
+        self.deferred.append(error)
 
     def raise_deferred(self) -> None:
         """Raise the first error that happened where nobody could catch it."""
@@ -189,7 +196,12 @@ class Core:
                 allocation.release()
             self.kernels.clear()
             self.closed = True
-            self.finalizer()
+            try:
+                self.finalizer()
+            except OxidizeError:
+                raise
+            except Exception as error:
+                raise self.hook_error("close", error) from error
             self.raise_deferred()
 
 

@@ -178,11 +178,13 @@ class Device:
         UnsupportedOp
             This device cannot use host memory in place; `to_device` copies.
         ShapeError
-            The array is not C-contiguous.
+            The array is not C-contiguous, or its dtype has Python objects.
         """
         self._core.check_open()
         if self._core.backend.import_host is None:
             raise UnsupportedOp(f"{self.id} cannot use host memory in place; copy with to_device()")
+        if array.dtype.hasobject:
+            raise ShapeError(f"a buffer holds plain bytes, not {array.dtype}")
         if not array.flags.c_contiguous:
             raise ShapeError(f"only C-contiguous arrays can be wrapped, got strides {array.strides}; copy with to_device()")
         view = byte_view(array)
@@ -200,6 +202,7 @@ class Device:
 
     def pinned(self, shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return a host array in page-locked memory for fast copies, or in ordinary memory with a warning that says why."""
+        self._core.check_open()
         shape, kind = check_shape(shape), np.dtype(dtype)
         count = int(np.prod(shape, dtype=np.int64))
         why = "the backend has no pinned memory"

@@ -22,7 +22,7 @@ __all__ = ["BoundLaunch", "Kernel", "LaunchConfig", "Module", "launch"]
 
 Origin = Literal["native", "portable", "source"]
 
-_names: dict[int, str] = {}
+_names: dict[int, list[str]] = {}  # of each live Kernel, by its handle; several may share one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class Kernel:
 
     def __init__(self, core: Core, name: str, handle: Any, origin: Origin) -> None:
         self._core, self.name, self._handle, self.origin = core, name, handle, origin
-        _names[id(handle)] = name
-        weakref.finalize(self, _names.pop, id(handle), None)
+        _names.setdefault(id(handle), []).append(name)
+        weakref.finalize(self, _forget_name, id(handle), name)
 
     def __repr__(self) -> str:
         """Return name, origin and device."""
@@ -89,7 +89,14 @@ class Kernel:
 
 def kernel_name(handle: object) -> str:
     """Return the name of the kernel that a backend knows as ``handle``, for observers; "?" if unknown."""
-    return _names.get(id(handle), "?")
+    return (_names.get(id(handle)) or ["?"])[-1]
+
+
+def _forget_name(key: int, name: str) -> None:
+    names = _names[key]
+    names.remove(name)
+    if not names:
+        _names.pop(key, None)
 
 
 class Module:
@@ -166,7 +173,7 @@ def launch(stream: Stream, config: LaunchConfig, kernel: Kernel, *args: Buffer |
     except Exception as error:
         raise LaunchError(f"{core.id}: launch of {kernel.name!r} failed: {type(error).__name__}: {error}") from error
     if core.asynchronous:
-        stream._keep([arg._allocation for arg in args if type(arg) is Buffer])
+        stream._keep([kernel, *(arg._allocation for arg in args if type(arg) is Buffer)])
 
 
 class BoundLaunch:
@@ -190,7 +197,7 @@ class BoundLaunch:
             if wrong:
                 _refuse_argument(core, kernel, position, arg)
         self._handles = [arg._argument if isinstance(arg, Buffer) else arg for arg in args]
-        self._memory = [arg._allocation for arg in args if isinstance(arg, Buffer)]
+        self._memory = [kernel, *(arg._allocation for arg in args if isinstance(arg, Buffer))]
         self._call: Callable[[Any], None] | None = None
         if core.backend.bind is not None and not config.empty:
             self._call = core.call("bind", core.state, kernel._handle, config.grid, config.block, self._handles)

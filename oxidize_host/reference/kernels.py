@@ -103,7 +103,8 @@ def _rope(
 def _set_rows(kind: Any, grid: Any, block: Any, out: Raw, x: Raw, rows: Raw, n: Any, width: Any, capacity: Any) -> None:
     target, wanted, values = out.view(kind).reshape(int(capacity), int(width)), rows.view(np.int32), _f32(x, n, width)
     good = (wanted >= 0) & (wanted < int(capacity))
-    target[wanted[good]] = values[good]
+    with np.errstate(over="ignore"):  # what exceeds a half is inf
+        target[wanted[good]] = values[good]
 
 
 def _attention(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from oxidize_host.testing.distributions import make_distribution
     from oxidize_host.testing.faulty import FAULTS, FaultyBackend
     from oxidize_host.testing.leaks import no_leaks
+    from oxidize_host.testing.minimal import MinimalBackend
     from oxidize_host.testing.report import Failure, Report
     from oxidize_host.testing.runner import verify
     from oxidize_host.testing.suite import BackendTests
@@ -35,6 +36,7 @@ __all__ = [
     "DeferredBackend",
     "Failure",
     "FaultyBackend",
+    "MinimalBackend",
     "Report",
     "make_distribution",
     "no_leaks",
@@ -50,6 +52,7 @@ _HOME = {
     "DeferredBackend": "deferred",
     "Failure": "report",
     "FaultyBackend": "faulty",
+    "MinimalBackend": "minimal",
     "Report": "report",
     "make_distribution": "distributions",
     "no_leaks": "leaks",

@@ -11,6 +11,7 @@ import pytest
 from oxidize_host.device import Device
 from oxidize_host.errors import UnsupportedOp
 from oxidize_host.kernel import LaunchConfig, launch
+from oxidize_host.testing.report import UNSUPPORTED
 from oxidize_host.testing.sources import SOURCES
 
 if TYPE_CHECKING:
@@ -22,10 +23,7 @@ if TYPE_CHECKING:
     from oxidize_host.memory import Buffer
     from oxidize_host.stream import Stream
 
-__all__ = ["UNSUPPORTED", "Checks", "override", "unsupported"]
-
-UNSUPPORTED = "unsupported: "
-"""How the reason of a skipped check begins when the backend does not have what it checks."""
+__all__ = ["Checks", "assert_close", "over", "override", "unsupported"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -131,12 +129,17 @@ def over(items: int, device: Device, block: int = 64) -> LaunchConfig:
     return LaunchConfig(-(-items // block), block)
 
 
-def assert_close(actual: NDArray[Any], expected: NDArray[Any], tolerance: float, what: str = "result") -> None:
-    """Fail unless each element is within ``tolerance`` times the largest expected magnitude, and NaN where it should be."""
+def assert_close(
+    actual: NDArray[Any], expected: NDArray[Any], tolerance: float, what: str = "result", *, magnitude: float = 0.0
+) -> None:
+    """Fail unless each element is within ``tolerance`` times the largest expected magnitude, and NaN where it should be.
+
+    ``magnitude`` counts instead if it is larger: where results are small because terms cancel.
+    """
     assert actual.shape == expected.shape, f"{what} has the shape {actual.shape}, not {expected.shape}"
     wanted = expected.astype(np.float64)
     got = actual.astype(np.float64)
-    scale = float(np.max(np.abs(wanted), initial=0.0, where=np.isfinite(wanted)))
+    scale = float(np.max(np.abs(wanted), initial=magnitude, where=np.isfinite(wanted)))
     same = (got == wanted) | (np.isnan(got) & np.isnan(wanted))
     with np.errstate(invalid="ignore"):
         error = np.where(same, 0.0, np.abs(got - wanted))

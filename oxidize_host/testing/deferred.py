@@ -11,7 +11,6 @@ import itertools
 import threading
 import time
 import weakref
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from oxidize_host.hookspecs import hookimpl
 from oxidize_host.info import BuildInfo, DeviceInfo, MemoryInfo
 from oxidize_host.reference.backend import NumpyBackend
 from oxidize_host.reference.kernels import find
+from oxidize_host.testing.queues import Event, Queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ class _Device:
 
     index: int
     memory: dict[int, NDArray[np.uint8]] = dataclasses.field(default_factory=dict)
-    queues: list[_Queue] = dataclasses.field(default_factory=list)
+    queues: list[Queue] = dataclasses.field(default_factory=list)
     lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
     closed: bool = False
 
@@ -48,49 +48,6 @@ class _Device:
             return self.memory[handle]
         except KeyError:
             raise LaunchError(f"{doing} uses memory {handle} that was freed before the work ran") from None
-
-
-@dataclasses.dataclass(slots=True, weakref_slot=True, eq=False)
-class _Queue:
-    """Work in order; ``done`` counts what has run."""
-
-    work: deque[Callable[[], None]] = dataclasses.field(default_factory=deque)
-    queued: int = 0
-    done: int = 0
-    failure: BaseException | None = None
-    destroyed: bool = False
-
-    def put(self, task: Callable[[], None]) -> None:
-        if self.destroyed:
-            raise LaunchError("work was queued on a destroyed stream")
-        self.work.append(task)
-        self.queued += 1
-
-    def run(self, until: int) -> None:
-        """Run tasks until ``until`` of them are done; the first failure is kept for `sync`."""
-        while self.done < until and self.work:
-            task = self.work.popleft()
-            try:
-                task()
-            except Exception as error:  # noqa: BLE001 - a queue has nobody to raise to until somebody waits
-                self.failure = self.failure or error
-            self.done += 1
-
-    def raise_failure(self) -> None:
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            raise failure
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class _Event:
-    queue: _Queue
-    position: int
-    time: float = 0.0
-
-    @property
-    def reached(self) -> bool:
-        return self.queue.done >= self.position
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -143,7 +100,8 @@ class DeferredBackend:
         """Return as many devices as were asked for."""
         memory = MemoryInfo(self.capacity, self.capacity, "made up")
         return [
-            DeviceInfo(f"Deferred {i}", kind="other", uuid=f"deferred-{i}", memory=memory, dialect="python") for i in range(self.count)
+            DeviceInfo(f"Deferred {i}", kind="other", uuid=f"deferred-{i}", memory=memory, dialect="python")
+            for i in range(self.count)
         ]
 
     @hookimpl
@@ -182,9 +140,7 @@ class DeferredBackend:
         return MemoryInfo(self.capacity, self.capacity - used, "made up")
 
     @hookimpl
-    def copy(  # noqa: PLR0913
-        self, device: _Device, dst: Any, dst_offset: int, src: Any, src_offset: int, nbytes: int, stream: _Queue
-    ) -> None:
+    def copy(self, device: _Device, dst: Any, dst_offset: int, src: Any, src_offset: int, nbytes: int, stream: Queue) -> None:
         """Queue a copy; host sides are held weakly, since keeping them alive is the host's part."""
         target, source = _side(device, dst, "a copy"), _side(device, src, "a copy")
 
@@ -207,8 +163,8 @@ class DeferredBackend:
         return find(name, params)
 
     @hookimpl
-    def launch(  # noqa: PLR0913
-        self, device: _Device, kernel: Callable[..., None], grid: Dim3, block: Dim3, args: Sequence[Any], stream: _Queue
+    def launch(
+        self, device: _Device, kernel: Callable[..., None], grid: Dim3, block: Dim3, args: Sequence[Any], stream: Queue
     ) -> None:
         """Queue a call of the function; it is held weakly, as a driver holds a module that can be unloaded."""
         alive, taken = weakref.ref(kernel), list(args)
@@ -223,15 +179,15 @@ class DeferredBackend:
             stream.put(task)
 
     @hookimpl
-    def create_stream(self, device: _Device) -> _Queue:
+    def create_stream(self, device: _Device) -> Queue:
         """Return an empty queue."""
-        queue = _Queue()
+        queue = Queue()
         with device.lock:
             device.queues.append(queue)
         return queue
 
     @hookimpl
-    def destroy_stream(self, device: _Device, stream: _Queue) -> None:
+    def destroy_stream(self, device: _Device, stream: Queue) -> None:
         """Forget the queue, which must be empty."""
         with device.lock:
             if stream.work:
@@ -240,17 +196,17 @@ class DeferredBackend:
             device.queues.remove(stream)
 
     @hookimpl
-    def sync(self, device: _Device, stream: _Queue) -> None:
+    def sync(self, device: _Device, stream: Queue) -> None:
         """Run all that is queued, then raise the first failure."""
         with device.lock:
             stream.run(stream.queued)
             stream.raise_failure()
 
     @hookimpl
-    def record(self, device: _Device, stream: _Queue) -> _Event:
+    def record(self, device: _Device, stream: Queue) -> Event:
         """Return an event after the work queued so far."""
         with device.lock:
-            event = _Event(stream, stream.queued + 1)
+            event = Event(stream, stream.queued + 1)
 
             def mark() -> None:
                 event.time = time.perf_counter()
@@ -259,19 +215,19 @@ class DeferredBackend:
             return event
 
     @hookimpl
-    def wait(self, device: _Device, stream: _Queue, event: _Event) -> None:
+    def wait(self, device: _Device, stream: Queue, event: Event) -> None:
         """Queue a piece of work that runs the other queue up to the event."""
         with device.lock:
             stream.put(lambda: event.queue.run(event.position))
 
     @hookimpl
-    def sync_event(self, device: _Device, event: _Event) -> None:
+    def sync_event(self, device: _Device, event: Event) -> None:
         """Run up to the event."""
         with device.lock:
             event.queue.run(event.position)
 
     @hookimpl
-    def query(self, device: _Device, event: _Event) -> bool:
+    def query(self, device: _Device, event: Event) -> bool:
         """Return whether the event was reached, then run one more piece of work, so that polling ends."""
         with device.lock:
             reached = event.reached
@@ -280,7 +236,7 @@ class DeferredBackend:
             return reached
 
     @hookimpl
-    def elapsed(self, start: _Event, end: _Event) -> float:
+    def elapsed(self, start: Event, end: Event) -> float:
         """Return the seconds between the moments at which the two were reached."""
         return end.time - start.time
 
@@ -310,7 +266,7 @@ def _side(device: _Device, side: Any, doing: str) -> Callable[[], NDArray[np.uin
         if exporter is None:
             raise LaunchError(f"{doing} uses a host array that was collected before the work ran")
         array = np.asarray(exporter).reshape(-1).view(np.uint8)
-        assert (array.__array_interface__["data"][0], array.nbytes) == (address, nbytes)  # noqa: S101 - the memory has not moved
+        assert (array.__array_interface__["data"][0], array.nbytes) == (address, nbytes)
         array.flags.writeable = writable and array.flags.writeable
         return array
 

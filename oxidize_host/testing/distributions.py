@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["make_distribution"]
 
 
-def make_distribution(  # noqa: PLR0913 - each is one field of an installed package
+def make_distribution(
     folder: str | os.PathLike[str],
     name: str,
     version: str = "1.0",

@@ -132,8 +132,9 @@ class FaultyBackend:
         """Return memory."""
         if self.faults.get("alloc") == "full" and self.held + nbytes > _LIMIT:
             raise MemoryError(f"{nbytes} bytes asked, {_LIMIT - self.held} free")
+        memory = np.zeros(nbytes, np.uint8)
         self.held += nbytes
-        return np.zeros(nbytes, np.uint8)
+        return memory
 
     @_hook
     def free(self, device: str, handle: NDArray[np.uint8]) -> None:
@@ -152,9 +153,7 @@ class FaultyBackend:
         return self._inner.argument(handle, offset, nbytes)
 
     @_hook
-    def copy(  # noqa: PLR0913
-        self, device: str, dst: Any, dst_offset: int, src: Any, src_offset: int, nbytes: int, stream: None
-    ) -> None:
+    def copy(self, device: str, dst: Any, dst_offset: int, src: Any, src_offset: int, nbytes: int, stream: None) -> None:
         """Copy, perhaps wrongly."""
         self._inner.copy(dst, dst_offset, src, src_offset, nbytes)
         if self.faults.get("copy") == "flip" and not isinstance(dst, memoryview):
@@ -171,7 +170,7 @@ class FaultyBackend:
         return self._inner.find_kernel(name, params)
 
     @_hook
-    def launch(  # noqa: PLR0913
+    def launch(
         self, device: str, kernel: Callable[..., None], grid: Any, block: Any, args: Sequence[Any], stream: None
     ) -> None:
         """Launch, and perhaps spoil the first buffer, which is where kernels write."""

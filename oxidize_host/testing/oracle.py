@@ -43,7 +43,9 @@ def decode(data: Array, weight_format: str) -> NDArray[np.float32]:
     return np.asarray(quants.dequantize(data, kind), np.float32)
 
 
-def random_weight(rng: np.random.Generator, weight_format: str, rows: int, columns: int, scale: float = 0.02) -> NDArray[np.uint8]:
+def random_weight(
+    rng: np.random.Generator, weight_format: str, rows: int, columns: int, scale: float = 0.02
+) -> NDArray[np.uint8]:
     """Return the bytes of a random matrix: all packed bits random, f16 scales within ``scale``, some zero or negative zero."""
     layout = quant.FORMATS[weight_format]
     if not layout.quantized:
@@ -77,14 +79,15 @@ def gelu(x: Array, approximate: str) -> F64:
     """X * Phi(x), or its tanh approximation."""
     x = x.astype(np.float64)
     if approximate == "tanh":
-        return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-    return x * np.array([0.5 * math.erfc(-v / math.sqrt(2)) for v in x.ravel()]).reshape(x.shape)
+        return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+    return np.asarray(x * np.array([0.5 * math.erfc(-v / math.sqrt(2)) for v in x.ravel()]).reshape(x.shape))
 
 
 def normalize(x: Array, weight: Array, eps: float) -> F64:
     """RMSNorm of the last axis."""
     x = x.astype(np.float64)
-    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + np.float64(np.float32(eps))) * weight.astype(np.float64)
+    mean = (x * x).mean(axis=-1, keepdims=True)
+    return np.asarray(x / np.sqrt(mean + np.float64(np.float32(eps))) * weight.astype(np.float64))
 
 
 def softmax(x: Array) -> F64:

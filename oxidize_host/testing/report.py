@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from oxidize_host.info import Unavailable
 
-__all__ = ["Failure", "Report"]
+__all__ = ["UNSUPPORTED", "Failure", "Report"]
+
+UNSUPPORTED = "unsupported: "
+"""How the reason of a skipped check begins when the backend does not have what it checks."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import numpy as np
-import oxidize_host as ox
 import pytest
+
+import oxidize_host as ox
 from oxidize_cpu import CpuBuildInfo, cpu_build_info
 
 
@@ -18,7 +19,9 @@ def python(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_build_info_imports_neither_numba_nor_llvm():
-    code = "import sys; from oxidize_cpu import cpu_build_info as f; print(f().usable, {'numba', 'llvmlite'} & set(sys.modules))"
+    code = (
+        "import sys; from oxidize_cpu import cpu_build_info as f; print(f().usable, {'numba', 'llvmlite'} & set(sys.modules))"
+    )
     assert python(code).stdout.strip() == "True set()"
 
 

@@ -8,6 +8,7 @@ import platform
 from typing import TYPE_CHECKING
 
 import importlib_metadata
+
 from oxidize_host import BuildInfo
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from oxidize_host import BackendUnavailable, BuildInfo, DeviceInfo, MemoryInfo, Unavailable, hookimpl, host_memory_info
 
 from oxidize_cpu import _missing, cpu_build_info
 from oxidize_cpu.compiler import SourceKernel, compile_source
 from oxidize_cpu.cpuinfo import cpu_name
 from oxidize_cpu.memory import Memory
+from oxidize_host import BackendUnavailable, BuildInfo, DeviceInfo, MemoryInfo, Unavailable, hookimpl, host_memory_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,9 +56,7 @@ class CpuBackend:
         return Memory.allocate(nbytes)
 
     @hookimpl
-    def copy(  # noqa: PLR0913
-        self, dst: Memory | memoryview, dst_offset: int, src: Memory | memoryview, src_offset: int, nbytes: int
-    ) -> None:
+    def copy(self, dst: Memory | memoryview, dst_offset: int, src: Memory | memoryview, src_offset: int, nbytes: int) -> None:
         """Copy, as if through a temporary where the ranges overlap."""
         target = dst.array if isinstance(dst, Memory) else np.frombuffer(dst, np.uint8)
         source = src.array if isinstance(src, Memory) else np.frombuffer(src, np.uint8)
@@ -70,19 +68,17 @@ class CpuBackend:
         return compile_source(source)
 
     @hookimpl
-    def launch(  # noqa: PLR0913
+    def launch(
         self, device: str, kernel: NativeKernel | SourceKernel, grid: Dim3, block: Dim3, args: Sequence[Any], stream: None
     ) -> None:
         """Run it."""
-        if type(kernel) is SourceKernel:
+        if isinstance(kernel, SourceKernel):
             kernel(grid, block, [arg.array if type(arg) is Memory else arg for arg in args])
         else:
             kernel([arg.address if type(arg) is Memory else arg for arg in args])
 
     @hookimpl
-    def bind(
-        self, kernel: NativeKernel | SourceKernel, grid: Dim3, block: Dim3, args: Sequence[Any]
-    ) -> Callable[[Any], None]:
+    def bind(self, kernel: NativeKernel | SourceKernel, grid: Dim3, block: Dim3, args: Sequence[Any]) -> Callable[[Any], None]:
         """Convert the arguments once."""
         if isinstance(kernel, SourceKernel):
             values = [arg.array if isinstance(arg, Memory) else arg for arg in args]
@@ -98,7 +94,7 @@ class CpuBackend:
     @hookimpl
     def host_view(self, handle: Memory) -> memoryview:
         """Return the memory itself."""
-        return memoryview(handle.array)
+        return handle.array.data
 
     @hookimpl
     def import_host(self, view: memoryview) -> Memory:

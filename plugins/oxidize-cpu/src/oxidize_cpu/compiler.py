@@ -9,6 +9,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
 from oxidize_host import CompileError
 
 if TYPE_CHECKING:
@@ -69,4 +70,4 @@ def _jit(function: Callable[..., Any]) -> Any:
 def _numba_error() -> type[Exception]:
     from numba.core.errors import NumbaError
 
-    return NumbaError  # type: ignore[no-any-return]
+    return NumbaError

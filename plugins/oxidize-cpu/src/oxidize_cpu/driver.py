@@ -15,6 +15,7 @@ import functools
 import hashlib
 import importlib
 import inspect
+import itertools
 import os
 import re
 import threading
@@ -24,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import binding as llvm
-from oxidize_host import ArtifactCache
 
 from oxidize_cpu.kernels import isa as isa_of
+from oxidize_host import ArtifactCache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,6 +70,7 @@ class Jit:
         self._lock = threading.RLock()
         self._addresses: dict[str, int] = {}
         self._trackers: list[Any] = []
+        self._names = itertools.count()
 
     def address(self, entry: str) -> int:
         """Return the address of the machine code of ``entry``.
@@ -115,7 +117,7 @@ class Jit:
         return self._load(entry, machine_code)
 
     def _load(self, entry: str, machine_code: bytes) -> int:
-        library = f"{entry}#{len(self._trackers)}"
+        library = f"{entry}#{next(self._names)}"  # a name that failed cannot be used again either
         symbol = _symbol(entry)
         builder = llvm.JITLibraryBuilder().add_object_img(machine_code).export_symbol(symbol).add_current_process()
         tracker = builder.link(self._engine, library)
@@ -189,9 +191,14 @@ def lower(entry: str, function: Callable[[int, int, int], None]) -> str:
         inner = result.fndesc.llvm_func_name
     # What numba exports becomes internal, so that only the C function is left: numba's own status, exceptions
     # and environment then fold away. The attributes that name the host CPU would beat those of the target.
-    text = re.sub(r'^@_ZN08NumbaEnv\S* = .*$', lambda found: found[0].replace("common local_unnamed_addr", "internal"), text, flags=re.M)
-    text = re.sub(r"^declare .* @ox\..*$", "", text, flags=re.M)  # isa.prelude defines them
-    text = re.sub(r"^define (?!internal|linkonce_odr)", "define internal ", text, flags=re.M)
+    text = re.sub(
+        r"^@_ZN08NumbaEnv\S* = .*$",
+        lambda found: found[0].replace("common local_unnamed_addr", "internal"),
+        text,
+        flags=re.MULTILINE,
+    )
+    text = re.sub(r"^declare .* @ox\..*$", "", text, flags=re.MULTILINE)  # isa.prelude defines them
+    text = re.sub(r"^define (?!internal|linkonce_odr)", "define internal ", text, flags=re.MULTILINE)
     text = re.sub(r'"(target-cpu|target-features|tune-cpu)"="[^"]*"', "", text)
     return text + _WRAPPER.format(symbol=_symbol(entry), inner=inner)
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Pool", "Program", "default"]
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
-_STATE_BYTES, _STOP, _YIELD = 256, 192 // 8, 200 // 8  # as kernels.runner has it, which cannot be imported without numba
+# Words of the state, as kernels.runner has them, which cannot be imported without numba.
+_STATE_BYTES, _STOP, _YIELD, _HELPED = 256, 192 // 8, 200 // 8, 208 // 8
 _PATIENCE = 5000  # looks for work before a worker parks: about a quarter of a millisecond
 
 
@@ -66,7 +67,6 @@ class Pool:
         self._workers: list[threading.Thread] = []
         self._parked: list[threading.Lock] = []
         self._scratch = _aligned(64)
-        self._pid = os.getpid()
 
     def scratch(self, nbytes: int) -> tuple[object, int]:
         """Return memory that launches share (keep it: it is replaced when it grows), and its address."""
@@ -88,6 +88,10 @@ class Pool:
                 run(program, none, none)
 
         return locked
+
+    def helped(self) -> int:
+        """Return how many chunks the workers have done."""
+        return int(self._memory[_HELPED])
 
     def _share(self, program: Program) -> None:
         with self.lock:

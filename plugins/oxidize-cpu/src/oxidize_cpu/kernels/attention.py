@@ -4,7 +4,7 @@ Running softmax: Milakov and Gimelshein 2018, arXiv:1805.02867; in tiles: Dao et
 
 The queries of one KV head are numbered token by token, head by head; a work item is 32 of them. It takes the cache in tiles
 of rows, which are converted once for all its queries. What it computes for a query depends on no other one: not on how many
-tokens there are, nor on who does what. Rows that a query does not see are never multiplied, whatever they hold.
+tokens there are, nor on who does what, nor, since `ops.fma` rounds once everywhere, on the CPU. Rows that a query does not see are never multiplied, whatever they hold.
 """
 # mypy: disable-error-code="no-untyped-call,no-untyped-def,no-any-return"
 # ruff: noqa: ANN001, ANN202
@@ -108,7 +108,8 @@ def attention(cache: str) -> Callable[[int, int, int], None]:
                 score(scores, states, count, q, memory, keys + start, rows, row_bytes, head_dim)
                 for i in range(count):
                     state = states + i * _STATE
-                    _weigh(scores + i * ROWS * 4, state, min(load_i64(state + _SEEN) - row, rows), scale)
+                    if row < load_i64(state + _SEEN):
+                        _weigh(scores + i * ROWS * 4, state, min(load_i64(state + _SEEN) - row, rows), scale)
                 mix(scores, states, count, out, memory, values + start, row, rows, row_bytes, head_dim)
             for i in range(count):
                 _end(states + i * _STATE, out, head_dim)
@@ -150,8 +151,11 @@ def _begin(state, out, offset, head_dim, seen):
     store_i64(state + _SEEN, seen)
     store_f64(state + _SUM, 0.0)
     store_f32(state + _LARGEST, _minus_infinity)
-    for i in range(0, head_dim, 16):
-        store_first(out + offset + i * 4, zero_f32x16(0), head_dim - i)
+    whole, at = head_dim // 16 * 16, out + offset
+    for i in range(0, whole, 16):
+        store(at + i * 4, zero_f32x16(0))
+    if whole < head_dim:
+        store_first(at + whole * 4, zero_f32x16(0), head_dim - whole)
 
 
 @inline
@@ -159,8 +163,12 @@ def _end(state, out, head_dim):
     """Divide by the sum of the weights; what sees no row stays zero."""
     if load_i64(state + _SEEN) > 0:
         at, factor = out + load_i64(state + _OFFSET), splat_f32x16(f32(1.0 / load_f64(state + _SUM)))
-        for i in range(0, head_dim, 16):
-            store_first(at + i * 4, load_first_f32x16(at + i * 4, head_dim - i) * factor, head_dim - i)
+        whole = head_dim // 16 * 16
+        for i in range(0, whole, 16):
+            store(at + i * 4, load_f32x16(at + i * 4) * factor)
+        if whole < head_dim:
+            left, at = head_dim - whole, at + whole * 4
+            store_first(at, load_first_f32x16(at, left) * factor, left)
 
 
 def _tile(load: Any, load_first: Any, convert: Any, each: int) -> Any:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["find_spec"]
 
 
-
 def find_spec(name: str, params: Mapping[str, str]) -> KernelSpec | None:
     """Return the phases of a kernel of this module, or None if it has none such."""
     if name == "read":

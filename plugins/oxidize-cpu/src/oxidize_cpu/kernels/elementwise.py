@@ -104,9 +104,12 @@ def repeating(name: str) -> Kernel:
         start, stop = lo * CHUNK, min(hi * CHUNK, size)
         if b_size == 1:
             scalar = splat_f32x16(load_f32(b))
-            for i in range(start, stop, 16):
-                left = stop - i
-                store_first(out + i * 4, function(load_first_f32x16(a + i * 4, left), scalar), left)
+            whole = start + (stop - start) // 16 * 16
+            for i in range(start, whole, 16):
+                store(out + i * 4, function(load_f32x16(a + i * 4), scalar))
+            if whole < stop:
+                left, at = stop - whole, whole * 4
+                store_first(out + at, function(load_first_f32x16(a + at, left), scalar), left)
             return
         while start < stop:
             column = start % b_size
@@ -152,14 +155,16 @@ def largest(x, size):
 @inline
 def _first(x, size, wanted, nan):
     """Return the index of the first float that is ``wanted``, or that is NaN."""
-    target = splat_f32x16(wanted)
-    for i in range(0, size, 16):
-        v = load_first_f32x16(x + i * 4, size - i)
+    target, at = splat_f32x16(wanted), 0
+    while at + 16 <= size:
+        v = load_f32x16(x + at * 4)
         if any_of((v != v) if nan else (v == target)):
-            for j in range(i, size):
-                value = load_f32(x + j * 4)
-                if (value != value) if nan else (value == wanted):
-                    return j
+            break
+        at += 16
+    for j in range(at, size):
+        value = load_f32(x + j * 4)
+        if (value != value) if nan else (value == wanted):
+            return j
     return 0
 
 

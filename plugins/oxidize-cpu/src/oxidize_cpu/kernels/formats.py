@@ -4,6 +4,7 @@
 The sum of acc's lanes is the product. Adding rows or tokens means calling these again: what two calls have in
 common (unpacked weights, loaded activations) LLVM computes once.
 """
+# ruff: noqa: ANN001, ANN202 - numba infers the types of what it compiles
 # mypy: disable-error-code="no-untyped-call,no-untyped-def,no-any-return"
 
 from __future__ import annotations

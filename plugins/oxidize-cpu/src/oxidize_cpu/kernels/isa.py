@@ -16,13 +16,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ISAS", "NAMES", "choose", "prelude", "target"]
+__all__ = ["ISAS", "NAMES", "available", "choose", "prelude", "target"]
 
 VARIABLE = "OXIDIZE_CPU_ISA"
 # vnni512, vnni256: the dot product of AVX-512 VNNI or of AVX-VNNI; avx2: that of 8-bit values in pairs; generic: the host CPU but only portable
 # LLVM IR; portable: the same for the oldest CPU of the architecture, and nothing taken for granted.
 NAMES = ("dp", "dp8", "fma", "h2f", "h2f8", "f2h", "pause")
 ISAS = ("vnni512", "vnni256", "avx2", "generic", "portable")
+
+
+def available(features: Mapping[str, bool]) -> list[str]:
+    """Return those of `ISAS` that a CPU with these features has, the best one first."""
+    return [isa for isa in ISAS if _has(isa, features)]
 
 
 def choose(features: Mapping[str, bool], override: str | None = None) -> str:
@@ -33,7 +38,7 @@ def choose(features: Mapping[str, bool], override: str | None = None) -> str:
     ValueError
         The override is none of `ISAS`, or the CPU lacks it.
     """
-    able = [isa for isa in ISAS if _has(isa, features)]
+    able = available(features)
     override = os.environ.get(VARIABLE, "") if override is None else override
     if not override:
         return able[0]

@@ -63,15 +63,15 @@ class Format:
         return self.group // self.block * self.block_bytes
 
     def row_bytes(self, k: int) -> int:
-        """Bytes of a row of ``k`` values."""
+        """Return the bytes of a row of ``k`` values."""
         return k // self.block * self.block_bytes
 
     def groups(self, k: int) -> int:
-        """Groups, and so records, for ``k`` values."""
+        """Return the groups, and so records, for ``k`` values."""
         return -(-k // self.group)
 
     def scratch(self, k: int, n: int) -> int:
-        """Bytes for the records of ``n`` tokens of ``k`` activations."""
+        """Return the bytes for the records of ``n`` tokens of ``k`` activations."""
         return self.groups(k) * n * self.record if self.order else 0
 
 

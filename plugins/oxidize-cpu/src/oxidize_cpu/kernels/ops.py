@@ -3,6 +3,7 @@
 This module imports numba: import it only to compile.
 """
 # numba ships no type information for its extension API.
+# ruff: noqa: ANN001, ANN202 - numba infers the types of what it compiles
 # mypy: disable-error-code="misc,no-untyped-call,no-untyped-def,no-any-return"
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ i32 = np.int32
 
 def inline(function: Any) -> Any:
     """Compile a helper that is always inlined into the kernel that calls it."""
-    return njit(function, forceinline=True, error_model="numpy", no_cpython_wrapper=True)
+    return njit(function, forceinline=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 # ---- scalars by address (unaligned; narrow integers widen to int64 without sign) -------------------------------
@@ -93,9 +94,7 @@ dot_i8i8 = simd.external("dp8", "i32x16", args=3)  # of what is 128 less than it
 
 
 def _unary(name: str) -> Any:
-    return simd._as(
-        simd._same, lambda b, sig, x: call(b, f"llvm.{name}.{simd._suffix(sig.args[0])}", sig.args[0].ir, [x])
-    )
+    return simd._as(simd._same, lambda b, sig, x: call(b, f"llvm.{name}.{simd._suffix(sig.args[0])}", sig.args[0].ir, [x]))
 
 
 absolute, round_even, square_root, floor_of = _unary("fabs"), _unary("rint"), _unary("sqrt"), _unary("floor")

@@ -3,6 +3,7 @@
 Arguments of gemv and gemm: (out, w, x f32[n,k], m, k, ..., scratch). Work item: one record.
 Infinite or NaN activations give a scale that is not finite, and so results that are not finite.
 """
+# ruff: noqa: ANN001, ANN202 - numba infers the types of what it compiles
 # mypy: disable-error-code="no-untyped-call,no-untyped-def,no-any-return"
 
 from __future__ import annotations
@@ -165,5 +166,3 @@ def _sixteens(_correction: str) -> Any:
             store_f32(to + 324 + block * 8, f32(-32.0) * d * f32(_total(b)))
 
     return pack
-
-

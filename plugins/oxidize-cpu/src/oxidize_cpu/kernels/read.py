@@ -2,6 +2,7 @@
 
 Four streams keep more of the hardware's prefetchers busy than one does; prefetching in software only disturbed them.
 """
+# ruff: noqa: ANN001, ANN202 - numba infers the types of what it compiles
 # mypy: disable-error-code="no-untyped-call,no-untyped-def,no-any-return"
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from typing import TYPE_CHECKING
 from oxidize_cpu.kernels.layout import READ_PART
 from oxidize_cpu.kernels.ops import (
     inline,
-    load_f32,
     load_f32x16,
     load_first_f32x16,
     load_i64,
@@ -22,6 +22,7 @@ from oxidize_cpu.kernels.ops import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 @inline
 def _sum(x, count):

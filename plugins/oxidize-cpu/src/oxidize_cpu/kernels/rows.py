@@ -2,6 +2,7 @@
 
 Arguments: (out f32[n, d], w, ids i32[n], n, d, rows). Work item: one row of out.
 """
+# ruff: noqa: ANN001, ANN202 - numba infers the types of what it compiles
 # mypy: disable-error-code="no-untyped-call,no-untyped-def,no-any-return"
 
 from __future__ import annotations

@@ -7,20 +7,31 @@ Threads claim chunks by adding one to the ticket, whose upper bits count the pha
 ticket is still the one that was read, so what was read in between belongs to it: a thread that comes late finds nothing to do.
 Whoever launches takes chunks too and waits only for those that others have claimed, so no worker is ever needed.
 """
+# ruff: noqa: ANN001, ANN202 - numba infers the types of what it compiles
 # mypy: disable-error-code="no-untyped-call,no-untyped-def,no-any-return"
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oxidize_cpu.kernels.ops import atomic_add, atomic_load, atomic_store, atomic_swap, call_entry, call_plain, inline, load_i64, pause
+from oxidize_cpu.kernels.ops import (
+    atomic_add,
+    atomic_load,
+    atomic_store,
+    atomic_swap,
+    call_entry,
+    call_plain,
+    inline,
+    load_i64,
+    pause,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TICKET, DONE, STOP = 0, 64, 192
 ENTRY, SLOTS, ITEMS, CHUNK, CHUNKS = range(128, 168, 8)
-YIELD = 200  # the address of sched_yield, or 0
+YIELD, HELPED = 200, 208  # the address of sched_yield, or 0; the chunks that workers have done
 
 _BITS = 24
 _CLOSED = (1 << _BITS) - 1  # the lower bits of a ticket while a phase is being set up: more than there are chunks
@@ -29,18 +40,19 @@ _PATIENCE = 2000
 
 @inline
 def _help(state):
-    """Do one chunk; returns whether there was one to try for."""
+    """Do one chunk; returns how many it did, or -1 if there was none."""
     ticket = atomic_load(state + TICKET)
     entry, slots = atomic_load(state + ENTRY), atomic_load(state + SLOTS)
     items, chunk = atomic_load(state + ITEMS), atomic_load(state + CHUNK)
     index = ticket & _CLOSED
     if index >= atomic_load(state + CHUNKS):
-        return False
-    if atomic_swap(state + TICKET, ticket, ticket + 1):
-        first = index * chunk
-        call_entry(entry, slots, (first, min(first + chunk, items)))
-        atomic_add(state + DONE, 1)
-    return True
+        return -1
+    if not atomic_swap(state + TICKET, ticket, ticket + 1):
+        return 0  # another thread was faster
+    first = index * chunk
+    call_entry(entry, slots, (first, min(first + chunk, items)))
+    atomic_add(state + DONE, 1)
+    return 1
 
 
 @inline
@@ -55,7 +67,7 @@ def _share(state, entry, slots, items, chunk):
     atomic_store(state + CHUNKS, chunks)
     atomic_store(state + DONE, 0)
     atomic_store(state + TICKET, ticket)
-    while _help(state):
+    while _help(state) >= 0:
         pass
     spins = 0
     while atomic_load(state + DONE) != chunks:
@@ -87,7 +99,9 @@ def work() -> Callable[[int, int, int], None]:
     def kernel(state, patience, _unused):
         idle = 0
         while idle < patience and atomic_load(state + STOP) == 0:
-            if _help(state):
+            done = _help(state)
+            if done >= 0:
+                atomic_add(state + HELPED, done)
                 idle = 0
             else:
                 pause(0)

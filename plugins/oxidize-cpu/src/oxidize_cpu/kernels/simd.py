@@ -8,6 +8,7 @@ are linked in after numba has finished.
 This module imports numba: import it only to compile.
 """
 # numba ships no type information for its extension API.
+# ruff: noqa: ANN001, ANN002, ANN202 - numba infers the types of what it compiles
 # mypy: disable-error-code="misc,no-untyped-call,no-untyped-def,no-any-return"
 
 from __future__ import annotations
@@ -145,12 +146,12 @@ def _as(result: Any, emit: Callable[..., Any]) -> Any:
             kind = result(*args) if callable(result) and not isinstance(result, types.Type) else result
             if kind is None:
                 return None
-            return signature(kind, *args), lambda ctx, builder, sig, values: emit(builder, sig, *values)
+            return signature(kind, *args), lambda _ctx, builder, sig, values: emit(builder, sig, *values)
 
         # numba reads the argument names of an intrinsic, so each arity needs a signature of its own.
-        one = lambda typingctx, a: typed(typingctx, a)  # noqa: E731
-        two = lambda typingctx, a, b: typed(typingctx, a, b)  # noqa: E731
-        three = lambda typingctx, a, b, c: typed(typingctx, a, b, c)  # noqa: E731
+        one = lambda typingctx, a: typed(typingctx, a)  # noqa: E731, PLW0108
+        two = lambda typingctx, a, b: typed(typingctx, a, b)  # noqa: E731, PLW0108
+        three = lambda typingctx, a, b, c: typed(typingctx, a, b, c)  # noqa: E731, PLW0108
         return intrinsic({1: one, 2: two, 3: three}[arity])
 
     return make(emit.__code__.co_argcount - 2)

@@ -1,6 +1,6 @@
 """What the kernels without weights are made of, for `oxidize_host.ops`. Imports nothing that compiles.
 
-Each work item computes the same bits whoever does it, and however the items are divided.
+Each work item computes the same bits whoever does it, however the items are divided, and whatever instructions the CPU has.
 """
 
 from __future__ import annotations

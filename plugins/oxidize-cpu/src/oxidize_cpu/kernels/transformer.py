@@ -20,6 +20,7 @@ from oxidize_cpu.kernels.ops import (
     float_to_half,
     inline,
     load_f32x16,
+    load_f32x32,
     load_first_f32x16,
     load_first_f32x32,
     load_i32,
@@ -106,17 +107,26 @@ _low, _high = simd.shuffle(range(16)), simd.shuffle(range(16, 32))
 @inline
 def _turn_neighbours(target, source, i, _half, count, cos, sin):
     at = i * 8
-    both = load_first_f32x32(source + at, 2 * count)
+    both = load_f32x32(source + at) if count == 16 else load_first_f32x32(source + at, 2 * count)
     a, b = _even(_low(both, both), _high(both, both)), _odd(_low(both, both), _high(both, both))
-    store_first(target + at, _interleave(a * cos - b * sin, a * sin + b * cos), 2 * count)
+    turned = _interleave(a * cos - b * sin, a * sin + b * cos)
+    if count == 16:
+        store(target + at, turned)
+    else:
+        store_first(target + at, turned, 2 * count)
 
 
 @inline
 def _turn_halves(target, source, i, half, count, cos, sin):
     p, q = i * 4, (i + half) * 4
-    a, b = load_first_f32x16(source + p, count), load_first_f32x16(source + q, count)
-    store_first(target + p, a * cos - b * sin, count)
-    store_first(target + q, a * sin + b * cos, count)
+    if count == 16:
+        a, b = load_f32x16(source + p), load_f32x16(source + q)
+        store(target + p, a * cos - b * sin)
+        store(target + q, a * sin + b * cos)
+    else:
+        a, b = load_first_f32x16(source + p, count), load_first_f32x16(source + q, count)
+        store_first(target + p, a * cos - b * sin, count)
+        store_first(target + q, a * sin + b * cos, count)
 
 
 def rope(mode: str) -> Kernel:
@@ -149,33 +159,33 @@ def rope(mode: str) -> Kernel:
 
 @inline
 def _copy(target, source, start, stop):
-    for i in range(start, stop, 16):
-        store_first(target + i * 4, load_first_f32x16(source + i * 4, stop - i), stop - i)
+    whole = start + (stop - start) // 16 * 16
+    for i in range(start, whole, 16):
+        store(target + i * 4, load_f32x16(source + i * 4))
+    if whole < stop:
+        store_first(target + whole * 4, load_first_f32x16(source + whole * 4, stop - whole), stop - whole)
 
 
-@inline
-def _put_f32(target, i, v, count):
-    store_first(target + i * 4, v, count)
-
-
-@inline
-def _put_f16(target, i, v, count):
-    store_first(target + i * 2, float_to_half(v), count)
+_same = inline(lambda v: v)
 
 
 def set_rows(cache: str) -> Kernel:
     """out[rows[i]] = x[i], in the order of i; arguments (out[capacity, width], x, rows, n, width, capacity)."""
-    put, size = {"f32": (_put_f32, 4), "f16": (_put_f16, 2)}[cache]
+    convert, each = {"f32": (_same, 4), "f16": (float_to_half, 2)}[cache]
 
     def kernel(args, lo, hi):
         out, x, rows, n = load_i64(args), load_i64(args + 8), load_i64(args + 16), load_i64(args + 24)
         width, capacity = load_i64(args + 32), load_i64(args + 40)
-        stop = min(hi * COLUMNS, width)
+        start, stop = lo * COLUMNS, min(hi * COLUMNS, width)
+        whole = start + (stop - start) // 16 * 16
         for i in range(n):
             row = load_i32(rows + i * 4)
             if 0 <= row < capacity:
-                for column in range(lo * COLUMNS, stop, 16):
-                    left = stop - column
-                    put(out + row * width * size, column, load_first_f32x16(x + (i * width + column) * 4, left), left)
+                to, of = out + row * width * each, x + i * width * 4
+                for column in range(start, whole, 16):
+                    store(to + column * each, convert(load_f32x16(of + column * 4)))
+                if whole < stop:
+                    left = stop - whole
+                    store_first(to + whole * each, convert(load_first_f32x16(of + whole * 4, left)), left)
 
     return kernel
