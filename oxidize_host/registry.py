@@ -21,9 +21,8 @@ from oxidize_host.info import Unavailable
 from oxidize_host.scan import BackendEntry, scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
 
-__all__ = ["entries", "load", "register_backend", "register_observer", "unregister_observer"]
+__all__ = ["entries", "load", "not_found", "register_backend", "register_observer", "unregister_observer"]
 
 _EXTRAS = ("cpu", "cuda", "metal", "mlx", "strix", "vulkan", "webgpu")
 
@@ -148,7 +147,7 @@ def _again(first: BaseException) -> BaseException:
 def _load(name: str) -> Backend:
     entry = entries().get(name)
     if entry is None:
-        raise BackendNotFound(_not_found(name, entries()))
+        raise not_found(name)
     check_entry(entry)
     plugin = entry.target if entry.target is not None else _import(entry)
     where = f"backend {entry.name!r} ({entry.label})"
@@ -262,8 +261,9 @@ def _import_failure(entry: BackendEntry, error: BaseException) -> BackendUnavail
     return InvalidBackend(f"{plugin} raised on import: {said}; report it to the authors of {entry.distribution}")
 
 
-def _not_found(name: str, known: Iterable[str]) -> Unavailable:
-    known = list(known)
+def not_found(name: str) -> BackendNotFound:
+    """Return the error for a name that nothing provides: what is installed, and what to type."""
+    known = list(entries())
     message = f"no backend {name!r}; installed: {', '.join(known) or 'none'}"
     close = difflib.get_close_matches(name, [*known, *_EXTRAS], n=1)
     if name in _EXTRAS:
@@ -277,4 +277,4 @@ def _not_found(name: str, known: Iterable[str]) -> Unavailable:
             "; a frozen application or a source tree has no entry points: "
             f"call oxidize_host.register_backend({name!r}, BackendClass)"
         )
-    return Unavailable("NotInstalled", message, fix)
+    return BackendNotFound(Unavailable("NotInstalled", message, fix))

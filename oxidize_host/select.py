@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from oxidize_host.backend import Backend
     from oxidize_host.core import Core
 
-__all__ = ["Candidate", "Selection", "choose", "device_infos", "named", "rank"]
+__all__ = ["Candidate", "Found", "Selection", "choose", "device_infos", "named", "nothing_usable", "parse", "pick", "rank", "weigh"]
 
+Found = tuple[str, int, DeviceInfo]
 Verdict = Literal["chosen", "usable", "software", "unavailable"]
 
 _SPECIFIC = ("cuda", "strix", "metal", "mlx", "", "vulkan", "webgpu")  # "" stands for everybody else's
@@ -124,36 +125,53 @@ def device_infos(backend: Backend) -> Sequence[DeviceInfo]:
     return found
 
 
-def named(spec: str, how: str) -> tuple[str, int, Selection]:
-    """Return backend, index and selection for ``"backend"``, ``"backend:index"`` or ``"backend:uuid"``: that or an exception.
-
-    Without an index it is the backend's first device that is not software, else its first.
+def parse(spec: str, how: str) -> tuple[str, str]:
+    """Return the backend's name and the index or uuid (or an empty string) of ``"backend[:index|:uuid]"``.
 
     Raises
     ------
-    BackendNotFound, BackendUnavailable, InvalidBackend
-        As `registry.load` and `device_infos`; also when no device has this index or uuid (those there are get listed).
+    BackendNotFound
+        It is neither.
     """
     name, colon, which = spec.strip().partition(":")
     if not name or (colon and not which):
         raise BackendNotFound(
-            Unavailable(
-                "NotInstalled", f"{how}: {spec!r} names no device", 'write "backend", "backend:index" or "backend:uuid"'
-            )
+            Unavailable("NotInstalled", f"{how}: {spec!r} names no device", 'write "backend", "backend:index" or "backend:uuid"')
         )
+    return name, which
+
+
+def pick(name: str, which: str, infos: Sequence[DeviceInfo]) -> int:
+    """Return the index of the device that ``which`` means: an index, a uuid, or empty for the first that is not software.
+
+    Raises
+    ------
+    BackendUnavailable
+        There is no such device; those there are get listed.
+    """
+    if not which:
+        return min(range(len(infos)), key=lambda i: (infos[i].kind == "software", i))
+    if which.isascii() and which.isdigit() and int(which) < len(infos):
+        return int(which)
+    for index, info in enumerate(infos):
+        if info.uuid and info.uuid.lower() == which.lower():
+            return index
+    there = "; ".join(f"{name}:{i} is {info.name}{f', uuid {info.uuid}' if info.uuid else ''}" for i, info in enumerate(infos))
+    reason = Unavailable("NoDevice", f"there is no device '{name}:{which}': {there}", "`oxidize list` shows all")
+    raise BackendUnavailable(reason)
+
+
+def named(spec: str, how: str) -> tuple[str, int, Selection]:
+    """Return backend, index and selection for ``"backend[:index|:uuid]"``: exactly that device or an exception.
+
+    Raises
+    ------
+    BackendNotFound, BackendUnavailable, InvalidBackend
+        As `parse`, `registry.load`, `device_infos` and `pick`.
+    """
+    name, which = parse(spec, how)
     infos = device_infos(registry.load(name))
-    if not colon:
-        index: int | None = min(range(len(infos)), key=lambda i: (infos[i].kind == "software", i))
-    elif which.isascii() and which.isdigit():
-        index = int(which) if int(which) < len(infos) else None
-    else:
-        found = [i for i, info in enumerate(infos) if info.uuid and info.uuid.lower() == which.lower()]
-        index = found[0] if found else None
-    if index is None:
-        there = "; ".join(
-            f"{name}:{i} is {info.name}{f', uuid {info.uuid}' if info.uuid else ''}" for i, info in enumerate(infos)
-        )
-        raise BackendUnavailable(Unavailable("NoDevice", f"there is no device {spec!r}: {there}", "`oxidize list` shows all"))
+    index = pick(name, which, infos)
     chosen = Candidate(f"{name}:{index}", infos[index].name, "chosen", how)
     return name, index, Selection(chosen.id, how, (chosen,))
 
@@ -169,47 +187,69 @@ def choose(open_core: Callable[[str, int], Core]) -> tuple[Selection, Core]:
     BackendUnavailable
         None is usable; every reason is listed.
     """
-    ranked, rejected = _candidates()
-    best: Core | None = None
-    considered: list[Candidate] = []
-    for _, name, index, info in ranked:
-        device = f"{name}:{index}"
-        if info.kind == "software":
-            considered.append(
-                Candidate(device, info.name, "software", "software is never chosen automatically; name it to use it")
-            )
-        elif best is not None:
-            considered.append(Candidate(device, info.name, "usable", f"ranked behind {best.id}"))
-        else:
-            try:
-                best = open_core(name, index)
-            except (OxidizeError, MemoryError) as error:
-                considered.append(_unavailable(device, info.name, error))
-            else:
-                considered.append(
-                    Candidate(device, info.name, "chosen", f"the best of what is usable here: {_describe(name, info)}")
-                )
-    considered += rejected
-    if best is None:
-        reasons = [candidate.reason or Unavailable("SoftwareOnly", str(candidate)) for candidate in considered]
-        fix = 'pip install "oxidize-host[cpu]"; `oxidize doctor` checks this machine'
-        raise BackendUnavailable(Unavailable("NoDevice", "no usable device", fix), tuple(reasons))
-    if best.backend.name == "numpy":
-        _warn_of_the_reference(considered)
-    return Selection(best.id, "chosen automatically", tuple(considered)), best
-
-
-def _candidates() -> tuple[list[tuple[tuple[int, int, str], str, int, DeviceInfo]], list[Candidate]]:
-    """Return the devices of all backends, best first, and the backends without one."""
-    ranked, rejected = [], []
+    found: list[Found] = []
+    rejected: list[Candidate] = []
     for name, entry in registry.entries().items():
         try:
             infos = device_infos(registry.load(name))
         except OxidizeError as error:
             rejected.append(_unavailable(name, entry.label, error))
         else:
-            ranked += [(rank(name, info), name, index, info) for index, info in enumerate(infos)]
-    return sorted(ranked, key=lambda item: (item[0], item[2])), rejected
+            found += [(name, index, info) for index, info in enumerate(infos)]
+    opened: list[Core] = []
+
+    def attempt(name: str, index: int, info: DeviceInfo) -> Candidate | None:
+        try:
+            opened.append(open_core(name, index))
+        except (OxidizeError, MemoryError) as error:
+            return _unavailable(f"{name}:{index}", info.name, error)
+        return None
+
+    selection = weigh(found, rejected, attempt)
+    if not opened:
+        raise nothing_usable(selection)
+    if opened[0].backend.name == "numpy":
+        _warn_of_the_reference(selection)
+    return selection, opened[0]
+
+
+def weigh(
+    found: Sequence[Found],
+    rejected: Sequence[Candidate],
+    attempt: Callable[[str, int, DeviceInfo], Candidate | None],
+) -> Selection:
+    """Return the automatic choice: the best ranked device that is not software and that ``attempt`` does not turn down.
+
+    Parameters
+    ----------
+    found
+        Backend, index and record of every device.
+    rejected
+        Backends that offer none.
+    attempt
+        Called with the devices in order until it returns None; else it says why the device cannot be used.
+    """
+    chosen = ""
+    considered: list[Candidate] = []
+    for name, index, info in sorted(found, key=lambda item: (rank(item[0], item[2]), item[1])):
+        device = f"{name}:{index}"
+        if info.kind == "software":
+            considered.append(Candidate(device, info.name, "software", "software is never chosen automatically; name it to use it"))
+        elif chosen:
+            considered.append(Candidate(device, info.name, "usable", f"ranked behind {chosen}"))
+        elif (refusal := attempt(name, index, info)) is not None:
+            considered.append(refusal)
+        else:
+            chosen = device
+            considered.append(Candidate(device, info.name, "chosen", f"the best of what is usable here: {_describe(name, info)}"))
+    return Selection(chosen, "chosen automatically", (*considered, *rejected))
+
+
+def nothing_usable(selection: Selection) -> BackendUnavailable:
+    """Return the error for a selection without a device, with every reason."""
+    reasons = [candidate.reason or Unavailable("SoftwareOnly", str(candidate)) for candidate in selection.candidates]
+    fix = 'pip install "oxidize-host[cpu]"; `oxidize doctor` checks this machine'
+    return BackendUnavailable(Unavailable("NoDevice", "no usable device", fix), tuple(reasons))
 
 
 def _unavailable(device: str, name: str, error: OxidizeError | MemoryError) -> Candidate:
