@@ -20,6 +20,9 @@ them has been waited for, so a backend need not hold them.
 A hook raises `OxidizeError` subclasses where one fits, chained to the vendor's error; the host wraps all else.
 """
 
+# A specification has no body, only a signature and its docstring.
+# mypy: disable-error-code="empty-body"
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -50,7 +50,7 @@ class LaunchConfig:
 
 def _dim3(label: str, value: int | Sequence[int], least: int) -> tuple[int, int, int]:
     try:
-        dims = [value] if isinstance(value, int | np.integer) else list(value)
+        dims: list[Any] = [value] if isinstance(value, int | np.integer) else list(value)
     except TypeError:
         dims = []
     good = all(isinstance(dim, int | np.integer) and not isinstance(dim, bool) and dim >= least for dim in dims)
@@ -153,7 +153,7 @@ def launch(stream: Stream, config: LaunchConfig, kernel: Kernel, *args: Buffer |
     core = stream._core
     if kernel._core is not core or core.closed or not stream._alive:
         _refuse(stream, kernel)
-    handles = []
+    handles: list[Any] = []
     for arg in args:
         if type(arg) is Buffer:
             handle = arg._argument

@@ -11,8 +11,6 @@ import numpy as np
 from oxidize_host.errors import ClosedError, ShapeError, UnsupportedOp
 
 if TYPE_CHECKING:
-    import types
-
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
     from oxidize_host.core import Core
@@ -260,11 +258,11 @@ class Buffer:
     def __buffer__(self, flags: int, /) -> memoryview:
         """Export host-visible memory (Python 3.12 and later)."""
         try:
-            return memoryview(self.host_view())
+            return self.host_view().data
         except UnsupportedOp as error:
             raise BufferError(str(error)) from error
 
-    def __dlpack__(self, **options: Any) -> types.CapsuleType:
+    def __dlpack__(self, **options: Any) -> object:
         """Export host-visible memory without a copy, for ``numpy.from_dlpack`` and other libraries."""
         try:
             return self.host_view().__dlpack__(**options)
@@ -296,7 +294,7 @@ class _KeepAlive(np.ndarray[Any, Any]):
 
 def check_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
     """Return ``shape`` as a tuple of non-negative ints, or raise `ShapeError`."""
-    dims = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    dims: tuple[Any, ...] = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
     if any(not isinstance(dim, int | np.integer) or isinstance(dim, bool) or dim < 0 for dim in dims):
         raise ShapeError(f"a shape is non-negative integers, got {shape!r}")
     return tuple(int(dim) for dim in dims)
@@ -304,4 +302,4 @@ def check_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
 
 def byte_view(array: NDArray[Any]) -> memoryview:
     """Return the bytes of a C-contiguous array as a one-dimensional memoryview, without a copy."""
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data

@@ -119,21 +119,21 @@ def probe_all(entries: Iterable[BackendEntry], *, smoke_test: bool = False, seco
         if known.status != "not-probed":
             return known
         if entry.target is not None:
-            return _probe_here(entry, smoke_test)
-        return _probe_child(entry, smoke_test, limit)
+            return _probe_here(entry, smoke_test=smoke_test)
+        return _probe_child(entry, limit, smoke_test=smoke_test)
 
     with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 2)) as pool:
         return list(pool.map(probe, entries))
 
 
-def _probe_here(entry: BackendEntry, smoke_test: bool) -> Probe:
+def _probe_here(entry: BackendEntry, *, smoke_test: bool) -> Probe:
     lines: list[dict[str, Any]] = []
     start = time.perf_counter()
-    _tell(entry.name, smoke_test, lines.append)
+    _tell(entry.name, lines.append, smoke_test=smoke_test)
     return _assemble(entry, lines, start, None, "")
 
 
-def _probe_child(entry: BackendEntry, smoke_test: bool, limit: float) -> Probe:
+def _probe_child(entry: BackendEntry, limit: float, *, smoke_test: bool) -> Probe:
     # The child searches where this process does, but never in the current directory.
     code = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from oxidize_host.probe import child; child()"
     path = json.dumps([folder for folder in sys.path if folder])
@@ -141,7 +141,9 @@ def _probe_child(entry: BackendEntry, smoke_test: bool, limit: float) -> Probe:
     start = time.perf_counter()
     # Files, not pipes: whatever a driver leaves running holds the end of a pipe open, and reading it would wait.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True)
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, and names from metadata as arguments
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, start_new_session=True
+        )
         late = ""
         try:
             process.wait(limit)
@@ -197,7 +199,9 @@ def _assemble(entry: BackendEntry, lines: list[dict[str, Any]], start: float, de
         stage = "smoke-tested" if told.get("smoke") else "has a device"
     reason = Unavailable(**told["reason"]) if "reason" in told else None
     if not told.get("done"):
-        kind: Literal["ProbeTimeout", "ProbeCrashed"] = "ProbeTimeout" if death and death.startswith("no answer") else "ProbeCrashed"
+        kind: Literal["ProbeTimeout", "ProbeCrashed"] = (
+            "ProbeTimeout" if death and death.startswith("no answer") else "ProbeCrashed"
+        )
         doing = _DOING[told.get("doing", "import")]
         last = log.strip().splitlines()[-1:] if log.strip() else []
         said = "".join(f" ({line[:200]})" for line in last)
@@ -241,13 +245,13 @@ def child() -> None:
         report.write(json.dumps(line, default=str) + "\n")
         report.flush()
 
-    _tell(name, bool(smoke), tell)
+    _tell(name, tell, smoke_test=bool(smoke))
     report.close()
     sys.stdout.flush()
     os._exit(0)  # what a driver does at exit is not part of the answer, and may hang
 
 
-def _tell(name: str, smoke_test: bool, tell: Callable[[dict[str, Any]], None]) -> None:
+def _tell(name: str, tell: Callable[[dict[str, Any]], None], *, smoke_test: bool) -> None:
     """Load the backend and tell each stage as it is reached."""
     from oxidize_host import select
 
@@ -256,7 +260,9 @@ def _tell(name: str, smoke_test: bool, tell: Callable[[dict[str, Any]], None]) -
         backend = registry.load(name)
         info = backend.build_info()
         if not dataclasses.is_dataclass(info) or isinstance(info, type):
-            raise OxidizeError(f"backend {name!r} ({backend.distribution}): build_info() must return a BuildInfo, not {info!r:.80}")
+            raise OxidizeError(
+                f"backend {name!r} ({backend.distribution}): build_info() must return a BuildInfo, not {info!r:.80}"
+            )
         tell({"build_info": {**dataclasses.asdict(info), "type": type(info).__name__}, "doing": "devices"})
         devices = select.device_infos(backend)
         tell({"devices": [dataclasses.asdict(device) for device in devices], "doing": "smoke"})

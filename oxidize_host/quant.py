@@ -140,7 +140,8 @@ def _nibbles(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _high_bits(blocks: NDArray[np.uint8], at: int) -> NDArray[np.uint8]:
     """Return the 32 bits of a little-endian word as 0 or 16, the fifth bit of each weight."""
-    return np.unpackbits(blocks[:, at : at + 4], axis=-1, bitorder="little") << 4
+    bits: NDArray[np.uint8] = np.unpackbits(blocks[:, at : at + 4], axis=-1, bitorder="little")
+    return bits * np.uint8(16)
 
 
 def _f32(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -12,15 +12,12 @@ import re
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from oxidize_host.backend import Backend
 from oxidize_host.errors import BackendNotFound, BackendUnavailable, InvalidBackend
 from oxidize_host.hookspecs import API_VERSION, OLDEST_API_VERSION
 from oxidize_host.info import Unavailable
 from oxidize_host.scan import BackendEntry, scan
-
-if TYPE_CHECKING:
 
 __all__ = ["entries", "load", "not_found", "register_backend", "register_observer", "unregister_observer"]
 

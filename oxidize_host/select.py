@@ -17,7 +17,19 @@ if TYPE_CHECKING:
     from oxidize_host.backend import Backend
     from oxidize_host.core import Core
 
-__all__ = ["Candidate", "Found", "Selection", "choose", "device_infos", "named", "nothing_usable", "parse", "pick", "rank", "weigh"]
+__all__ = [
+    "Candidate",
+    "Found",
+    "Selection",
+    "choose",
+    "device_infos",
+    "named",
+    "nothing_usable",
+    "parse",
+    "pick",
+    "rank",
+    "weigh",
+]
 
 Found = tuple[str, int, DeviceInfo]
 Verdict = Literal["chosen", "usable", "software", "unavailable"]
@@ -136,7 +148,9 @@ def parse(spec: str, how: str) -> tuple[str, str]:
     name, colon, which = spec.strip().partition(":")
     if not name or (colon and not which):
         raise BackendNotFound(
-            Unavailable("NotInstalled", f"{how}: {spec!r} names no device", 'write "backend", "backend:index" or "backend:uuid"')
+            Unavailable(
+                "NotInstalled", f"{how}: {spec!r} names no device", 'write "backend", "backend:index" or "backend:uuid"'
+            )
         )
     return name, which
 
@@ -234,14 +248,18 @@ def weigh(
     for name, index, info in sorted(found, key=lambda item: (rank(item[0], item[2]), item[1])):
         device = f"{name}:{index}"
         if info.kind == "software":
-            considered.append(Candidate(device, info.name, "software", "software is never chosen automatically; name it to use it"))
+            considered.append(
+                Candidate(device, info.name, "software", "software is never chosen automatically; name it to use it")
+            )
         elif chosen:
             considered.append(Candidate(device, info.name, "usable", f"ranked behind {chosen}"))
         elif (refusal := attempt(name, index, info)) is not None:
             considered.append(refusal)
         else:
             chosen = device
-            considered.append(Candidate(device, info.name, "chosen", f"the best of what is usable here: {_describe(name, info)}"))
+            considered.append(
+                Candidate(device, info.name, "chosen", f"the best of what is usable here: {_describe(name, info)}")
+            )
     return Selection(chosen, "chosen automatically", (*considered, *rejected))
 
 
@@ -266,10 +284,9 @@ def _unavailable(device: str, name: str, error: OxidizeError | MemoryError) -> C
     return Candidate(device, name, "unavailable", str(reason), reason)
 
 
-def _warn_of_the_reference(considered: list[Candidate]) -> None:
-    others = (
-        "; ".join(str(candidate) for candidate in considered if candidate.verdict != "chosen") or "nothing else is installed"
-    )
+def _warn_of_the_reference(selection: Selection) -> None:
+    rest = [str(candidate) for candidate in selection.candidates if candidate.verdict != "chosen"]
+    others = "; ".join(rest) or "nothing else is installed"
     warnings.warn(
         f"nothing but the slow reference backend 'numpy' is usable: {others}; "
         'pip install "oxidize-host[cpu]", or name Device("numpy") to be rid of this warning',

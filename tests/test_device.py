@@ -169,7 +169,9 @@ def test_pinned_memory_is_the_backends(register):
 def test_pinned_memory_that_is_used_up_is_pageable_memory_with_a_warning_and_not_out_of_memory(register):
     device = ox.Device(register(Pinning))
     device.pinned(900, np.uint8)
-    with pytest.warns(ox.OxidizeWarning, match=rf"{device.id}: pageable memory instead of pinned: .*200 bytes .* ulimit -l is 100"):
+    with pytest.warns(
+        ox.OxidizeWarning, match=rf"{device.id}: pageable memory instead of pinned: .*200 bytes .* ulimit -l is 100"
+    ):
         array = device.pinned(200, np.uint8)
     assert (array.shape, array.flags.writeable) == ((200,), True)
     assert device.to_device(array).nbytes == 200

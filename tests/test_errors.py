@@ -86,4 +86,6 @@ def test_errors_survive_a_process_boundary(error):
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is type(error)
     assert str(back) == str(error)
-    assert {k: v for k, v in vars(back).items() if k != "__notes__"} == {k: v for k, v in vars(error).items() if k != "__notes__"}
+    assert {k: v for k, v in vars(back).items() if k != "__notes__"} == {
+        k: v for k, v in vars(error).items() if k != "__notes__"
+    }

@@ -44,7 +44,9 @@ def test_without_a_fault_everything_works(register):
 
 
 # A hook whose result nobody needs may return anything.
-IGNORED = {("none", hook) for hook in ("free", "copy", "launch", "sync", "close", "memory_info", "open", "argument", "build_info")}
+IGNORED = {
+    ("none", hook) for hook in ("free", "copy", "launch", "sync", "close", "memory_info", "open", "argument", "build_info")
+}
 IGNORED |= {("nonsense", hook) for hook in ("free", "copy", "launch", "sync", "close", "memory_info", "open", "build_info")}
 # The backend itself holds nothing that it could give back.
 UNTYPED_IN_NUMPY = {("nonsense", "alloc"), ("nonsense", "argument"), ("nonsense", "find_kernel")}

@@ -9,7 +9,9 @@ import pytest
 from oxidize_host import MemoryInfo, host_memory_info
 
 GIB = 2**30
-MEMINFO = "MemTotal:       16777216 kB\nMemFree:         1000000 kB\nMemAvailable:    8388608 kB\nHugePages_Total:       0\nBroken:\n"
+MEMINFO = (
+    "MemTotal:       16777216 kB\nMemFree:         1000000 kB\nMemAvailable:    8388608 kB\nHugePages_Total:       0\nBroken:\n"
+)
 V2 = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current")
 V1 = ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
 

@@ -138,7 +138,10 @@ def test_a_vendor_error_in_a_launch_is_chained_and_names_the_kernel(faulty):
     kernel = device.compile(SOURCE).kernel("fill")
     out = device.empty(2, F32)
     bound = ox.BoundLaunch(ox.LaunchConfig(1), kernel, [out, F32(1)])
-    for use in (lambda: ox.launch(device.default_stream, ox.LaunchConfig(1), kernel, out, F32(1)), lambda: bound(device.default_stream)):
+    for use in (
+        lambda: ox.launch(device.default_stream, ox.LaunchConfig(1), kernel, out, F32(1)),
+        lambda: bound(device.default_stream),
+    ):
         with pytest.raises(ox.LaunchError, match=rf"{device.id}: launch of 'fill' failed: RuntimeError") as caught:
             use()
         assert type(caught.value.__cause__) is RuntimeError

@@ -47,7 +47,7 @@ def test_slices_and_views_are_those_of_numpy(deferred, data):
 @given(size=st.integers(0, 40), offset=st.integers(-3, 45), nbytes=st.integers(0, 45))
 def test_a_view_is_within_its_buffer_or_refused(deferred, size, offset, nbytes):
     buffer = deferred.empty(60, np.uint8).view(size, offset=10)
-    if 0 <= offset and offset + nbytes <= size:
+    if offset >= 0 and offset + nbytes <= size:
         view = buffer.view(nbytes, offset=offset)
         assert (view.offset, view.nbytes) == (10 + offset, nbytes)
     else:

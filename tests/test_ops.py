@@ -87,7 +87,11 @@ def test_good_operands_are_launched_called_or_bound(operands, backend, name):
 
 def _cases():
     """Every buffer operand of every operation: missing, of a wrong dtype, with one dimension more."""
-    wrong = {"nothing": lambda o: None, "an array": lambda o: np.zeros(3, F32), "float64": lambda o: o.device.empty(3, np.float64)}
+    wrong = {
+        "nothing": lambda o: None,
+        "an array": lambda o: np.zeros(3, F32),
+        "float64": lambda o: o.device.empty(3, np.float64),
+    }
     operands = {
         "add": "out a b", "mul": "out a b", "silu": "out x", "sigmoid": "out x", "gelu": "out x", "swiglu": "out gate up", "argmax": "out x",
         "gemv": "out weight x", "gemm": "out weight x", "get_rows": "out weight ids", "rms_norm": "out x weight", "softmax": "out x",

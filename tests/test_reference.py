@@ -78,5 +78,7 @@ def test_every_format_has_a_kernel():
 
 
 def test_the_command_line_need_not_import_the_kit():
-    code = "import oxidize_host as ox, sys; ox.Device('numpy'); print(sorted({'pytest', 'hypothesis', 'rich'} & set(sys.modules)))"
+    code = (
+        "import oxidize_host as ox, sys; ox.Device('numpy'); print(sorted({'pytest', 'hypothesis', 'rich'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -31,7 +31,7 @@ def test_every_hook_call_is_an_event_in_order(deferred, tmp_path):
     document = json.loads(path.read_text())
     names = [event["name"] for event in document["traceEvents"]]
     assert names[:5] == ["alloc", "copy host to device", "synchronize", "alloc", "add"]
-    for name, count in {"alloc": 2, "copy host to device": 1, "copy device to device": 1, "copy device to host": 1, "add": 1, "mul": 1, "compile": 1}.items():  # fmt: skip  # noqa: E501
+    for name, count in {"alloc": 2, "copy host to device": 1, "copy device to device": 1, "copy device to host": 1, "add": 1, "mul": 1, "compile": 1}.items():  # fmt: skip
         assert names.count(name) == count, name
     assert names.count("free") >= 1
     by_name = {event["name"]: event for event in document["traceEvents"]}

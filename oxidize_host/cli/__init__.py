@@ -44,7 +44,7 @@ class Command(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status: 0, 1 for what failed, 2 for a wrong usage, 130 after Ctrl-C."""
     words = list(sys.argv[1:] if argv is None else argv)
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         status = _run(words)
         sys.stdout.flush()
@@ -74,7 +74,8 @@ def _run(words: list[str]) -> int:
             return 2
         parser = argparse.ArgumentParser(prog=f"oxidize {name}", description=command.help)
         command.add_arguments(parser)
-        return command.main(parser.parse_args(words[1:]))
+        status: int = command.main(parser.parse_args(words[1:]))
+        return status
     except OxidizeError as error:
         if os.environ.get("OXIDIZE_DEBUG", "") not in ("", "0"):
             raise

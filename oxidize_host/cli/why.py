@@ -66,7 +66,9 @@ def _automatic() -> Selection:
     from oxidize_host.probe import probe_all
 
     probes = probe_all(registry.entries().values())
-    found = [(probe.entry.name, index, info) for probe in probes for index, info in enumerate(probe.devices) if not probe.reason]
+    found = [
+        (probe.entry.name, index, info) for probe in probes for index, info in enumerate(probe.devices) if not probe.reason
+    ]
     return select.weigh(found, [_rejected(probe) for probe in probes if probe.reason], lambda *_: None)
 
 
