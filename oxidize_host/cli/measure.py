@@ -135,7 +135,8 @@ def launches(device: Device) -> dict[str, Any]:
     backend has no `bind`), ``bound_ns``, ``bound_added_ns``.
     """
     a, b, out = (device.to_device(np.ones(8, np.float32)) for _ in range(3))
-    config, scalars = LaunchConfig(8), (np.uint32(8),)
+    config = LaunchConfig(8)
+    scalars: tuple[np.uint32, ...] = (np.uint32(8),)
     if device.info.dialect == "python":
         kernel = device.compile("def nothing(grid, block, out, a, b, n):\n    pass\n").kernel("nothing")
     else:
