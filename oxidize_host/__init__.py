@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from oxidize_host.version import __version__
+
 if TYPE_CHECKING:
     from oxidize_host.cache import ArtifactCache, cache_root
     from oxidize_host.device import Device
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
         ShapeError,
         UnsupportedOp,
     )
-    from oxidize_host.hookspecs import API_VERSION, hookimpl
+    from oxidize_host.hookspecs import hookimpl
     from oxidize_host.hostmem import host_memory_info
     from oxidize_host.info import BuildInfo, DeviceInfo, MemoryInfo, Unavailable
     from oxidize_host.kernel import BoundLaunch, Kernel, LaunchConfig, Module, kernel_name, launch
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from oxidize_host.registry import register_backend, register_observer, unregister_backend, unregister_observer
     from oxidize_host.select import Selection
     from oxidize_host.stream import Event, Stream
+    from oxidize_host.version import API_VERSION
 
 __all__ = [
     "API_VERSION",
@@ -75,8 +78,6 @@ __all__ = [
     "unregister_observer",
 ]
 
-__version__ = "0.1.0"
-
 _ERRORS = (
     "BackendNotFound BackendUnavailable ClosedError CompileError DeviceLost InvalidBackend LaunchError OutOfMemory OxidizeError "
     "OxidizeWarning ShapeError UnsupportedOp"
@@ -87,7 +88,7 @@ _HOME = {
         "cache": "ArtifactCache cache_root",
         "device": "Device",
         "errors": _ERRORS,
-        "hookspecs": "API_VERSION hookimpl",
+        "hookspecs": "hookimpl",
         "hostmem": "host_memory_info",
         "info": "BuildInfo DeviceInfo MemoryInfo Unavailable",
         "kernel": "BoundLaunch Kernel LaunchConfig Module kernel_name launch",
@@ -95,6 +96,7 @@ _HOME = {
         "registry": "register_backend register_observer unregister_backend unregister_observer",
         "select": "Selection",
         "stream": "Event Stream",
+        "version": "API_VERSION",
     }.items()
     for name in names.split()
 }

@@ -95,7 +95,7 @@ class Core:
                 raise self._out_of_memory(nbytes, error) from error
         except OxidizeError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.hook_error("alloc", error) from error
         return self.adopt(handle, asked)
 
@@ -114,7 +114,7 @@ class Core:
             return
         try:
             self.backend.free(self.state, handle)
-        except Exception as error:  # noqa: BLE001 - a finalizer has nobody to raise to
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a finalizer has nobody to raise to
             self.defer("free", error)
 
     def defer(self, hook: str, error: Exception) -> None:
@@ -200,7 +200,7 @@ class Core:
                 self.finalizer()
             except OxidizeError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise self.hook_error("close", error) from error
             self.raise_deferred()
 

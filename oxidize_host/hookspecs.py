@@ -29,18 +29,14 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
+from oxidize_host.version import API_VERSION, OLDEST_API_VERSION
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from oxidize_host.info import BuildInfo, DeviceInfo, MemoryInfo
 
 __all__ = ["API_VERSION", "OLDEST_API_VERSION", "BackendSpec", "hookimpl"]
-
-API_VERSION = 1
-"""The contract of this page. A backend may state its own as the class attribute ``api_version``."""
-
-OLDEST_API_VERSION = 1
-"""The oldest contract that this host still serves."""
 
 hookspec = pluggy.HookspecMarker("oxidize")
 hookimpl = pluggy.HookimplMarker("oxidize")

@@ -170,7 +170,7 @@ def launch(stream: Stream, config: LaunchConfig, kernel: Kernel, *args: Buffer |
         core.backend.launch(core.state, kernel._handle, config.grid, config.block, handles, stream._handle)
     except OxidizeError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise LaunchError(f"{core.id}: launch of {kernel.name!r} failed: {type(error).__name__}: {error}") from error
     if core.asynchronous:
         stream._keep([kernel, *(arg._allocation for arg in args if type(arg) is Buffer)])
@@ -219,7 +219,7 @@ class BoundLaunch:
                 core.backend.launch(core.state, self.kernel._handle, self._grid, self._block, self._handles, stream._handle)
         except OxidizeError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise LaunchError(f"{core.id}: launch of {self.kernel.name!r} failed: {type(error).__name__}: {error}") from error
         if core.asynchronous:
             stream._keep(self._memory)

@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from oxidize_host import registry
@@ -23,6 +19,7 @@ from oxidize_host.errors import BackendUnavailable, OxidizeError
 from oxidize_host.info import DeviceInfo, MemoryInfo, Unavailable
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterable
 
     from oxidize_host.scan import BackendEntry
@@ -110,6 +107,8 @@ def probe_all(entries: Iterable[BackendEntry], *, smoke_test: bool = False, seco
     seconds
         Deadline of each; default: `deadline`.
     """
+    from concurrent.futures import ThreadPoolExecutor  # here: `list --no-probe` needs none of this
+
     limit = deadline() if seconds is None else seconds
     if smoke_test:
         limit = max(limit, 60.0)
@@ -134,6 +133,10 @@ def _probe_here(entry: BackendEntry, *, smoke_test: bool) -> Probe:
 
 
 def _probe_child(entry: BackendEntry, limit: float, *, smoke_test: bool) -> Probe:
+    import json
+    import subprocess
+    import tempfile
+
     # The child searches where this process does, but never in the current directory.
     code = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from oxidize_host.probe import child; child()"
     path = json.dumps([folder for folder in sys.path if folder])
@@ -237,6 +240,8 @@ def _reason(error: BaseException) -> Unavailable:
 
 def child() -> None:
     """Probe the backend named on the command line and report on standard output."""
+    import json
+
     name, smoke = sys.argv[2:4]
     report = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -12,12 +12,15 @@ import re
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from oxidize_host.backend import Backend
 from oxidize_host.errors import BackendNotFound, BackendUnavailable, InvalidBackend
-from oxidize_host.hookspecs import API_VERSION, OLDEST_API_VERSION
 from oxidize_host.info import Unavailable
 from oxidize_host.scan import BackendEntry, scan
+from oxidize_host.version import API_VERSION, OLDEST_API_VERSION, __version__
+
+if TYPE_CHECKING:
+    from oxidize_host.backend import Backend
 
 __all__ = ["entries", "load", "not_found", "register_backend", "register_observer", "unregister_observer"]
 
@@ -81,6 +84,8 @@ def register_observer(observer: object) -> None:
     InvalidBackend
         A method names no hook, or is not a wrapper.
     """
+    from oxidize_host.backend import Backend
+
     with _lock:
         if observer in _observers:
             return
@@ -147,6 +152,8 @@ def _load(name: str) -> Backend:
         raise not_found(name)
     check_entry(entry)
     plugin = entry.target if entry.target is not None else _import(entry)
+    from oxidize_host.backend import Backend
+
     where = f"backend {entry.name!r} ({entry.label})"
     if isinstance(plugin, type):
         try:
@@ -172,8 +179,6 @@ def check_api_version(entry: BackendEntry, wanted: object) -> None:
         return
     if not isinstance(wanted, int) or isinstance(wanted, bool):
         raise InvalidBackend(f"backend {entry.name!r} ({entry.label}): api_version must be an int, not {wanted!r}")
-    from oxidize_host import __version__
-
     if wanted > API_VERSION:
         raise BackendUnavailable(
             Unavailable(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import dataclasses
-import json
 import re
 import site
 import sys
@@ -149,11 +148,15 @@ def _looks_broken(dist: Any, where: object) -> bool:
 
 
 def _identity(dist: Any) -> tuple[str, str]:
-    metadata = dist.metadata
-    name, version = metadata["Name"], metadata["Version"]
-    if not name or not version:
+    """Return name and version from the head of the metadata; parsing all of it as mail takes longer than the whole scan."""
+    text = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
+    head = re.split(r"\r?\n\r?\n", text, maxsplit=1)[0]
+    fields = {
+        key.lower(): value.strip() for key, value in re.findall(r"^(Name|Version):(.*)$", head, re.MULTILINE | re.IGNORECASE)
+    }
+    if not fields.get("name") or not fields.get("version"):
         raise ValueError("its metadata names no package or no version")
-    return str(name), str(version)
+    return fields["name"], fields["version"]
 
 
 def _parse(text: str) -> Groups:
@@ -170,6 +173,8 @@ def _api_version(value: str | None) -> int | None:
 
 
 def _editable(dist: Any) -> bool:
+    import json
+
     try:
         origin = json.loads(dist.read_text("direct_url.json") or "{}")
     except ValueError:

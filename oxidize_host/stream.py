@@ -188,7 +188,7 @@ def _retire(core: Core, handle: Any, pending: Pending | None) -> None:
             core.backend.sync(core.state, handle)
         if core.backend.destroy_stream is not None and not core.closed:
             core.backend.destroy_stream(core.state, handle)
-    except Exception as error:  # noqa: BLE001 - a finalizer has nobody to raise to; the next synchronize() raises it
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a finalizer has nobody to raise to; the next synchronize() raises it
         core.defer("sync", error)
     finally:
         if pending is not None:

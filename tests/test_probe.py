@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -78,14 +79,14 @@ def test_a_child_that_cannot_be_killed_does_not_hold_up_the_listing(monkeypatch)
     monkeypatch.setattr(probe, "_kill_group", lambda process: None)
     monkeypatch.setattr(probe, "_GRACE", 0.2)
     entry = BackendEntry("stuck", "oxidize-stuck", "1.0", "stuck:Backend", None, None)
-    real, started = probe.subprocess.Popen, []
+    real, started = subprocess.Popen, []
 
     def popen(command, **options):
         process = real([command[0], "-c", "import time; time.sleep(60)"], **options)
         started.append(process)
         return process
 
-    monkeypatch.setattr(probe.subprocess, "Popen", popen)
+    monkeypatch.setattr(subprocess, "Popen", popen)
     start = time.monotonic()
     (found,) = probe.probe_all([entry], seconds=0.5)
     assert time.monotonic() - start < 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +37,8 @@ def main(args: argparse.Namespace) -> int:
         warnings.showwarning(warning.message, warning.category, "", 0)
     probes = [unprobed(entry) for entry in entries.values()] if args.no_probe else probe_all(entries.values())
     if args.json:
+        import json
+
         from oxidize_host import API_VERSION, __version__
 
         host = {"version": __version__, "api_version": API_VERSION}

@@ -88,9 +88,9 @@ class NumpyBackend:
     @hookimpl
     def compile(self, source: str | bytes) -> Mapping[str, Callable[..., None]]:
         """Execute the source and return its public functions."""
-        text = source.decode() if isinstance(source, bytes) else source
         namespace: dict[str, Any] = {"np": np}
         try:
+            text = source.decode() if isinstance(source, bytes) else source
             exec(compile(text, "<oxidize kernel>", "exec"), namespace)  # noqa: S102 - running the caller's code is the purpose
         except Exception as error:
             raise CompileError(f"not a Python kernel: {error}", log=traceback.format_exc(limit=-2)) from error
