@@ -86,13 +86,13 @@ class Core:
         self.check_open()
         asked = max(nbytes, 1)
         try:
-            handle = self.backend.alloc(self.state, asked)
-        except MemoryError:
-            gc.collect()
             try:
                 handle = self.backend.alloc(self.state, asked)
-            except MemoryError as error:
-                raise self._out_of_memory(nbytes, error) from error
+            except MemoryError:
+                gc.collect()
+                handle = self.backend.alloc(self.state, asked)
+        except MemoryError as error:
+            raise self._out_of_memory(nbytes, error) from error
         except OxidizeError:
             raise
         except (Exception, SystemExit) as error:
@@ -117,7 +117,7 @@ class Core:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a finalizer has nobody to raise to
             self.defer("free", error)
 
-    def defer(self, hook: str, error: Exception) -> None:
+    def defer(self, hook: str, error: BaseException) -> None:
         """Keep an error that nobody could catch where it happened, for the next wait."""
         if not isinstance(error, OxidizeError):
             cause, error = error, self.hook_error(hook, error)

@@ -62,6 +62,19 @@ def test_unreachable_buffers_in_cycles_are_collected_before_memory_is_said_to_be
         gc.enable()
 
 
+def test_a_second_attempt_that_fails_otherwise_is_typed_too(faulty):
+    backend, device = faulty("oom:alloc")
+    first = backend.alloc
+
+    def fail_otherwise(*args):
+        backend.faults["alloc"] = "raise" if backend.faults["alloc"] == "oom" and backend.calls.count("alloc") else "oom"
+        return first(*args)
+
+    device._core.backend.alloc = fail_otherwise
+    with pytest.raises(ox.LaunchError, match="backend's alloc failed: RuntimeError"):
+        device.empty(1, np.uint8)
+
+
 def test_memory_figures_that_fail_do_not_hide_the_shortage(faulty):
     _, device = faulty("oom:alloc,raise:memory_info")
     with pytest.raises(ox.OutOfMemory) as caught:

@@ -20,12 +20,13 @@ def files() -> dict[str, str]:
 
 
 def test_the_tutorials_backend_is_under_sixty_lines():
-    assert set(files()) == {"pyproject.toml", "oxidize_toy.py", "test_conformance.py"}
+    assert set(files()) == {"pyproject.toml", "oxidize_toy.py", "tests/test_conformance.py"}
     assert len(files()["oxidize_toy.py"].splitlines()) < 60
 
 
 def test_the_tutorials_backend_passes_verify_after_pip_install(environment, tmp_path):
     for name, text in files().items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     environment.install(str(tmp_path), "oxidize-host[test]")
     listing = json.loads(environment.run("oxidize", "list", "--json").stdout)
@@ -35,5 +36,5 @@ def test_the_tutorials_backend_passes_verify_after_pip_install(environment, tmp_
     assert report["ok"]
     assert report["passed"] > 30
     assert report["unsupported"] > 0
-    done = environment.run("pytest", "-q", str(tmp_path / "test_conformance.py"), "-p", "no:cacheprovider", cwd=tmp_path)
+    done = environment.run("pytest", "-q", str(tmp_path / "tests"), "-p", "no:cacheprovider", cwd=tmp_path)
     assert " passed" in done.stdout
