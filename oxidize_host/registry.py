@@ -6,8 +6,7 @@ kept: the first one is the cause, and what a second attempt would say is often o
 
 from __future__ import annotations
 
-import difflib
-import importlib.util
+import importlib
 import re
 import sys
 import threading
@@ -223,6 +222,8 @@ def _refuse_current_directory(entry: BackendEntry, package: str) -> None:
     """Refuse a folder that happens to be called ``oxidize_cuda`` where the user stands: it is not the driver."""
     if package in sys.modules or entry.editable:
         return
+    import importlib.util
+
     try:
         spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):
@@ -265,6 +266,8 @@ def _import_failure(entry: BackendEntry, error: BaseException) -> BackendUnavail
 
 def not_found(name: str) -> BackendNotFound:
     """Return the error for a name that nothing provides: what is installed, and what to type."""
+    import difflib
+
     known = list(entries())
     message = f"no backend {name!r}; installed: {', '.join(known) or 'none'}"
     close = difflib.get_close_matches(name, [*known, *_EXTRAS], n=1)

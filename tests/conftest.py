@@ -16,6 +16,12 @@ from oxidize_host.testing.collector import run_checks
 _counter = itertools.count()
 
 
+def pytest_collection_finish():
+    """Leave out of every later gc.collect() what lives to the end anyway: modules and collected tests."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _isolated(monkeypatch, tmp_path):
     """Without the user's choices, with a cache that goes away."""

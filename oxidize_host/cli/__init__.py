@@ -7,7 +7,6 @@ table library.
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import sys
@@ -103,6 +102,8 @@ def _find(name: str) -> Any:
     if name in _FROM_LLM:
         print(f'oxidize: {name!r} comes with oxidize-llm: pip install "oxidize-host[llm]"', file=sys.stderr)
         return None
+    import difflib
+
     close = difflib.get_close_matches(name, [*COMMANDS, *entries, *_FROM_LLM], n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     print(f"oxidize: there is no command {name!r}{hint} `oxidize --help` lists them", file=sys.stderr)
