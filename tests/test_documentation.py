@@ -40,7 +40,9 @@ def test_commands_exist(page):
     """Every ``oxidize ...`` line of a shell block is understood by the command line: its ``--help`` answers."""
     for block in blocks(page, "sh"):
         for line in re.findall(r"^oxidize (\S+)", block, re.MULTILINE):
-            done = subprocess.run([sys.executable, "-m", "oxidize_host", line, "--help"], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [sys.executable, "-m", "oxidize_host", line, "--help"], capture_output=True, text=True, check=False
+            )
             assert done.returncode == 0, f"{line}: {done.stderr}"
 
 
