@@ -153,9 +153,9 @@ def test_the_first_failure_is_kept_with_its_cause(install):
 
 def test_a_broken_contract_is_remembered_too(install):
     name = install("broken", "class Backend: ...")
-    for _ in range(2):
+    for load in (registry.load, ox.Device):
         with pytest.raises(ox.InvalidBackend, match="no hook"):
-            registry.load(name)
+            load(name)
 
 
 def test_a_backend_that_was_not_found_may_be_installed_later(install):
@@ -209,10 +209,8 @@ def test_a_broken_record_is_a_warning_with_its_path_and_hides_nothing(install):
 )
 def test_a_contract_version_that_is_not_served_names_both(install, where, version, kind, fix):
     imported = "import sys; sys.oxidize_imported = True\n"
-    if where == "metadata":
-        name = install("versioned", imported + GOOD, api=version)
-    else:
-        name = install("versioned", imported + GOOD + f"class Backend(Backend):\n    api_version = {version}\n")
+    own = f"class Backend(Backend):\n    api_version = {version}\n" if where == "class" else ""
+    name = install("versioned", imported + GOOD + own, api=version if where == "metadata" else None)
     error = unavailable(name)
     assert error.reason.kind == kind
     assert error.reason.fix == fix
