@@ -152,7 +152,7 @@ def test_usage_errors_are_two_and_the_version_is_printed(machine):
 
 def test_an_error_is_one_message_and_a_traceback_only_for_debugging(machine):
     done = machine.run("bench", "--device", "numpy:9", status=1)
-    assert done.stderr.startswith("oxidize bench: there is no device 'numpy:9'")
+    assert done.stderr.startswith("oxidize bench: error: there is no device 'numpy:9'")
     assert "Traceback" not in done.stderr
     assert "Traceback" in machine.run("bench", "--device", "numpy:9", status=1, OXIDIZE_DEBUG="1").stderr
 

@@ -78,7 +78,7 @@ def _run(words: list[str]) -> int:
     except OxidizeError as error:
         if os.environ.get("OXIDIZE_DEBUG", "") not in ("", "0"):
             raise
-        print(f"oxidize {name}: {error}", file=sys.stderr)
+        print(f"oxidize {name}: error: {error}", file=sys.stderr)
         return 1
 
 
@@ -100,13 +100,13 @@ def _find(name: str) -> Any:
             said = f"{type(error).__name__}: {error}"
             raise OxidizeError(f"the command cannot be imported: {said}; pip install --force-reinstall {dist}") from error
     if name in _FROM_LLM:
-        print(f'oxidize: {name!r} comes with oxidize-llm: pip install "oxidize-host[llm]"', file=sys.stderr)
+        print(f'oxidize: error: {name!r} comes with oxidize-llm: pip install "oxidize-host[llm]"', file=sys.stderr)
         return None
     import difflib
 
     close = difflib.get_close_matches(name, [*COMMANDS, *entries, *_FROM_LLM], n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
-    print(f"oxidize: there is no command {name!r}{hint} `oxidize --help` lists them", file=sys.stderr)
+    print(f"oxidize: error: there is no command {name!r}{hint} `oxidize --help` lists them", file=sys.stderr)
     return None
 
 

@@ -37,7 +37,7 @@ def main(args: argparse.Namespace) -> int:
     """Run the command; exit with 1 if a kernel computes something wrong."""
     formats = [name for name in args.formats.split(",") if name]
     if problem := _problem(args, formats):
-        print(f"oxidize bench: {problem}", file=sys.stderr)
+        print(f"oxidize bench: error: {problem}", file=sys.stderr)
         return 2
     if args.plot:
         _need_matplotlib()

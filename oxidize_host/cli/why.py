@@ -44,7 +44,7 @@ def main(args: argparse.Namespace) -> int:
     elif error is None:
         print(selection)
     if error is not None:
-        print(f"oxidize why: {error}", file=sys.stderr)
+        print(f"oxidize why: error: {error}", file=sys.stderr)
     return int(error is not None)
 
 
