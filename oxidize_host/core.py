@@ -146,6 +146,8 @@ class Core:
         if nbytes == 0:
             return
         queue = stream if stream is not None else self.default_stream
+        if not isinstance(queue, Stream):
+            raise TypeError(f"stream must be a Stream, not {type(queue).__name__}")
         queue._check_open()
         if queue._core is not self:
             raise ShapeError(f"the stream is on {queue._core.id}, the buffer on {self.id}")

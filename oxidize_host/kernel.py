@@ -125,7 +125,9 @@ class Module:
         return Kernel(self._core, name, handle, "source")
 
 
-def launch(stream: Stream, config: LaunchConfig, kernel: Kernel, *args: Buffer | np.generic) -> None:
+def launch(  # noqa: C901 - the hot path is written out: each function call would cost a tenth of it
+    stream: Stream, config: LaunchConfig, kernel: Kernel, *args: Buffer | np.generic
+) -> None:
     """Queue ``kernel`` on ``stream``.
 
     Parameters
@@ -150,9 +152,15 @@ def launch(stream: Stream, config: LaunchConfig, kernel: Kernel, *args: Buffer |
     LaunchError
         The backend could not start it.
     """
-    core = stream._core
-    if kernel._core is not core or core.closed or not stream._alive:
-        _refuse(stream, kernel)
+    try:
+        core, grid, block = stream._core, config.grid, config.block
+        if kernel._core is not core or core.closed or not stream._alive:
+            _refuse(stream, kernel)
+    except AttributeError:
+        given = ", ".join(type(value).__name__ for value in (stream, config, kernel))
+        raise TypeError(
+            f"launch takes a Stream, a LaunchConfig and a Kernel, then the kernel's arguments; got {given}"
+        ) from None
     handles: list[Any] = []
     for arg in args:
         if type(arg) is Buffer:
@@ -164,10 +172,10 @@ def launch(stream: Stream, config: LaunchConfig, kernel: Kernel, *args: Buffer |
             handles.append(arg)
         else:
             _refuse_argument(core, kernel, len(handles), arg)
-    if 0 in config.grid:
+    if 0 in grid:
         return
     try:
-        core.backend.launch(core.state, kernel._handle, config.grid, config.block, handles, stream._handle)
+        core.backend.launch(core.state, kernel._handle, grid, block, handles, stream._handle)
     except OxidizeError:
         raise
     except (Exception, SystemExit) as error:

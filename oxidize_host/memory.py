@@ -174,6 +174,8 @@ class Buffer:
             return self.view(
                 (max(stop - start, 0), *self.shape[1:]), offset=min(start, stop) * row if stop < start else start * row
             )
+        if not isinstance(key, int | np.integer):
+            raise TypeError(f"a buffer is indexed by an integer or a slice, not {type(key).__name__}")
         index = key + self.shape[0] if key < 0 else key
         if not 0 <= index < self.shape[0]:
             raise IndexError(f"index {key} is out of bounds for a first axis of {self.shape[0]}")
@@ -219,6 +221,8 @@ class Buffer:
             target.copy_from(self, stream=stream)
             return
         allocation = self._open()
+        if not isinstance(target, np.ndarray):
+            raise TypeError(f"copy_to fills a Buffer or a NumPy array, not {type(target).__name__}")
         self._check_same("target array", None, target.nbytes, target.dtype)
         if not target.flags.c_contiguous or not target.flags.writeable:
             raise ShapeError("the target array must be C-contiguous and writable")
@@ -294,7 +298,10 @@ class _KeepAlive(np.ndarray[Any, Any]):
 
 def check_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
     """Return ``shape`` as a tuple of non-negative ints, or raise `ShapeError`."""
-    dims: tuple[Any, ...] = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    try:
+        dims: tuple[Any, ...] = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    except TypeError as error:
+        raise ShapeError(f"a shape is an integer or a tuple of them, got {shape!r}") from error
     if any(not isinstance(dim, int | np.integer) or isinstance(dim, bool) or dim < 0 for dim in dims):
         raise ShapeError(f"a shape is non-negative integers, got {shape!r}")
     return tuple(int(dim) for dim in dims)

@@ -145,6 +145,8 @@ def parse(spec: str, how: str) -> tuple[str, str]:
     BackendNotFound
         It is neither.
     """
+    if not isinstance(spec, str):
+        raise TypeError(f'a device is named by a string such as "cpu" or "cuda:1", not {type(spec).__name__}')
     name, colon, which = spec.strip().partition(":")
     if not name or (colon and not which):
         raise BackendNotFound(

@@ -222,3 +222,11 @@ def test_standard_kernels_are_found_once(device, backend):
 def test_a_kernel_that_no_backend_has_names_another_device(device):
     with pytest.raises(ox.UnsupportedOp, match=r"no kernel for 'gemv', weight='iq1_s'; use another device"):
         device.kernel("gemv", weight="iq1_s")
+
+
+@pytest.mark.parametrize("wrong", ["stream", "config", "kernel"])
+def test_a_launch_of_something_else_says_what_it_takes(numpy_device, wrong):
+    kernel = numpy_device.compile("def k(grid, block):\n    pass\n").kernel("k")
+    given = {"stream": numpy_device.default_stream, "config": ox.LaunchConfig(1), "kernel": kernel, wrong: "text"}
+    with pytest.raises(TypeError, match=r"launch takes a Stream, a LaunchConfig and a Kernel.*str"):
+        ox.launch(*given.values())

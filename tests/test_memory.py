@@ -251,3 +251,21 @@ def test_what_cannot_be_wrapped_is_refused_with_the_other_way(numpy_device, defe
         deferred.wrap(np.zeros(4))
     with pytest.raises(ox.ShapeError, match="object"):
         numpy_device.wrap(np.array([object()]))
+
+
+@pytest.mark.parametrize("shape", [None, 3.0, "3", (2, -1), (True,), [[1]]])
+def test_what_is_no_shape_is_refused_as_such(numpy_device, shape):
+    with pytest.raises(ox.ShapeError, match="a shape is"):
+        numpy_device.empty(shape, np.float32)
+
+
+def test_arguments_of_another_type_are_named(numpy_device):
+    buffer = numpy_device.empty(4, np.float32)
+    with pytest.raises(TypeError, match="not str"):
+        buffer["x"]
+    with pytest.raises(TypeError, match="not list"):
+        buffer.copy_to([1, 2, 3, 4])
+    with pytest.raises(TypeError, match="stream must be a Stream, not str"):
+        buffer.copy_from(np.zeros(4, np.float32), stream="x")
+    with pytest.raises(TypeError, match="not int"):
+        ox.Device(5)

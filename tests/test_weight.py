@@ -89,3 +89,9 @@ def test_check_names_the_operand(deferred):
         weight.check("attn_q", rows=4)
     with pytest.raises(ox.ShapeError, match="attn_q must have 5 columns, has 3"):
         weight.check("attn_q", columns=5)
+
+
+@pytest.mark.parametrize("shape", [32, (-1, -32), (1, 32, 1), "ab"])
+def test_a_shape_that_is_no_matrix_is_refused(numpy_device, shape):
+    with pytest.raises(ox.ShapeError):
+        ops.Weight.upload(numpy_device, np.zeros(18, np.uint8), "q4_0", shape)

@@ -9,6 +9,7 @@ import numpy as np
 
 from oxidize_host import quant
 from oxidize_host.errors import ShapeError, UnsupportedOp
+from oxidize_host.memory import check_shape
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +72,10 @@ class Weight:
             Unknown format, a row that is not a whole number of blocks, a wrong number of bytes, or an infinite or NaN
             scale factor, which would spread over every result.
         """
-        rows, columns = shape
+        sizes = check_shape(shape)
+        if len(sizes) != 2:
+            raise ShapeError(f"weight: the shape is (rows, columns), got {shape!r}")
+        rows, columns = sizes
         per_row = quant.row_bytes(format, columns)
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         if flat.nbytes != rows * per_row:

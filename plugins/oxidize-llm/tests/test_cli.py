@@ -100,7 +100,7 @@ def test_a_device_that_was_not_named_is_announced(make, capfd, monkeypatch):
         (["MODEL", "-p", "x", "--device", "nonsense"], "nonsense"),
         (["MODEL", "-p", "x" * 70, "--device", "numpy"], "70 tokens"),
         (["MODEL", "-p", "xx", "--device", "numpy", "--ctx", "1"], "larger context"),
-        (["MODEL", "-p", "x", "--device", "numpy", "--trace", "/dev/null/trace.json"], "/nonexistent/trace.json"),
+        (["MODEL", "-p", "x", "--device", "numpy", "--trace", "/dev/null/trace.json"], "/dev/null/trace.json"),
     ],
 )
 def test_errors_are_one_line_and_status_1(make, capfd, args, message):
